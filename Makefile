@@ -1,0 +1,79 @@
+# The everyday verbs. Each is enough by itself in a fresh clone: it first builds .venv, with the
+# first suitable Python among $(PYTHON), python3 and python3.13 down to python3.10.
+#
+#   make compare ARGS="--scenario burst"      more arguments for the command behind a verb
+#   make test PYTHON=/path/to/python3.12      the Python to build .venv with
+
+VENV = .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip install -qq -c constraints.txt
+PYTEST = $(BIN)/python -m pytest
+ARGS =
+# Test processes: each compiles the kernels once, so more than a few do not pay.
+JOBS = 2
+
+.PHONY: help compare bench test test-slow test-all lint format clean
+.NOTPARALLEL:
+
+help: ## list these verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' Makefile
+
+compare: $(VENV)/.plots ## run the comparison of the cluster's routers; tables here, files in results/compare
+	$(BIN)/routing-gym compare cluster --out results/compare $(ARGS)
+
+bench: $(VENV)/.plots ## print how fast the environments are on this machine
+	$(BIN)/routing-gym bench $(ARGS)
+
+test: $(VENV)/.dev ## run the tests that are not marked slow
+	$(PYTEST) -m "not slow" -n $(JOBS) $(ARGS)
+
+# One process, as speed is measured here. Status 5 says that no test is marked slow.
+test-slow: $(VENV)/.dev ## run the tests that are marked slow
+	$(PYTEST) -m slow $(ARGS) || test $$? -eq 5
+
+test-all: test test-slow ## run every test
+
+lint: $(VENV)/.dev ## check style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## put the code in order
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove .venv, builds and caches; results stay
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# A missing interpreter (it may be a link whose Python is gone) makes everything below out of date.
+$(BIN)/python:
+
+$(VENV)/.created: $(BIN)/python
+	@found=; \
+	for python in "$(PYTHON)" python3 python3.13 python3.12 python3.11 python3.10; do \
+		version=$$("$$python" --version 2>&1) || continue; \
+		found="$$found $$python ($$version)"; \
+		"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null || continue; \
+		echo "Creating $(VENV) with $$python ($$version)"; \
+		"$$python" -m venv --clear $(VENV) && $(BIN)/python -m pip install -qq "pip>=22" && touch $@; \
+		exit; \
+	done; \
+	echo "error: Routing Gym needs Python 3.10 to 3.13 with its venv module (Debian: python3-venv)." >&2; \
+	echo "Found:$${found:- no Python}. Name another: make PYTHON=/path/to/python ..." >&2; \
+	exit 1
+
+# .created is away while pip works, so an install that was interrupted starts over.
+$(VENV)/.plots: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing routing-gym[plots] into $(VENV) (about a minute the first time)"
+	@rm -f $(VENV)/.created
+	@$(PIP) -e ".[plots]"
+	@touch $(VENV)/.created
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing routing-gym[plots,render,dev] into $(VENV) (about a minute the first time)"
+	@rm -f $(VENV)/.created
+	@$(PIP) -e ".[plots,render,dev]"
+	@touch $(VENV)/.created
+	@touch $(VENV)/.plots $@

@@ -1,0 +1,1 @@
+"""Fixed routers: the documented heuristics, this project's own, and the yardsticks."""

@@ -1,0 +1,1 @@
+"""Routers for the inference cluster (DESIGN 5). Each is a few lines over the observation."""

@@ -1,0 +1,425 @@
+"""Configs of the inference cluster: one condition, or a distribution of them (DESIGN 3)."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from routing_gym.common.config import (
+    ConfigError,
+    FrozenModel,
+    load_yaml,
+    merge,
+    packaged,
+    validate,
+)
+from routing_gym.rewards import CLUSTER_WEIGHTINGS, cluster_weights
+
+MAX_REPLICAS = 256
+
+
+class TokenDistribution(FrozenModel):
+    """Bounded log-normal token counts: clip(rint(median · exp(sigma · z)), minimum, maximum)."""
+
+    median: float = Field(gt=0)
+    sigma: float = Field(ge=0)
+    minimum: int = Field(ge=0)
+    maximum: int = Field(ge=1, le=2**24)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> TokenDistribution:
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum {self.minimum} must not exceed maximum {self.maximum}")
+        return self
+
+    @cached_property
+    def mean(self) -> float:
+        """The exact mean of the bounded, rounded distribution, tokens."""
+        if self.sigma == 0:
+            return float(min(max(round(self.median), self.minimum), self.maximum))
+
+        def exceeds(count: int) -> float:
+            z = math.log((count + 0.5) / self.median) / self.sigma
+            return 0.5 * math.erfc(z / math.sqrt(2.0))
+
+        return self.minimum + math.fsum(map(exceeds, range(self.minimum, self.maximum)))
+
+
+class Demand(FrozenModel):
+    """A request's base service demand, d = base + prompt · tokens + output · tokens, in ms."""
+
+    base_ms: float = Field(ge=0)
+    prompt_ms: float = Field(ge=0)
+    output_ms: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _positive(self) -> Demand:
+        if self.base_ms == 0:
+            raise ValueError("base_ms must be above 0, so that every request takes time")
+        return self
+
+    @property
+    def coefficients(self) -> tuple[float, float, float]:
+        """(a, b, c): ms per request, per prompt token and per output token."""
+        return self.base_ms, self.prompt_ms, self.output_ms
+
+
+class Jitter(FrozenModel):
+    """The factor on each service time, low + width · U with U uniform on [0, 1)."""
+
+    low: float = Field(gt=0)
+    width: float = Field(ge=0)
+
+
+class Event(FrozenModel):
+    """Something that happens at a fixed simulated time, the same for every router.
+
+    `rate` multiplies the base arrival rate by `factor`; `slowdown` sets a replica's slowness to
+    `factor` (absolute, so 1 ends it); `failure` and `recovery` take a replica out and bring it back.
+    """
+
+    time_s: float = Field(ge=0)
+    kind: Literal["rate", "slowdown", "failure", "recovery"]
+    replica: int | None = Field(default=None, ge=0)
+    factor: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Event:
+        if (self.replica is None) != (self.kind == "rate"):
+            needs = "takes no" if self.kind == "rate" else "needs a"
+            raise ValueError(f"a {self.kind} event {needs} replica")
+        if (self.factor is not None) != (self.kind in ("rate", "slowdown")):
+            needs = "needs a" if self.kind in ("rate", "slowdown") else "takes no"
+            raise ValueError(f"a {self.kind} event {needs} factor")
+        if self.kind == "slowdown" and not self.factor:
+            raise ValueError("a slowdown event's factor must be above 0")
+        return self
+
+
+class ClusterConfig(FrozenModel):
+    """One condition of the inference cluster.
+
+    Fields left out take the values of `configs/cluster/default.yaml`, which describes each of them and
+    marks those that are this project's own choice. Mappings merge: `demand={"base_ms": 2.0}` changes one
+    coefficient.
+
+    Raises:
+        pydantic.ValidationError: on construction; `create` words the same as a `ConfigError`.
+    """
+
+    replicas: int = Field(ge=1, le=MAX_REPLICAS)
+    service_ms: tuple[float, ...] = Field(min_length=1)
+    reference_ms: float = Field(gt=0)
+    heterogeneity: float
+    queue_capacity: int = Field(ge=1, le=2**20)
+    admission: bool
+
+    time_step_ms: float = Field(gt=0)
+    deadline_ms: float = Field(gt=0)
+    warmup_s: float = Field(ge=0)
+    measured_s: float = Field(gt=0)
+
+    rate_per_s: float = Field(ge=0)
+    load: float | None = Field(gt=0)
+    trace: str | None
+    trace_full: bool
+
+    prompt_tokens: TokenDistribution
+    output_tokens: TokenDistribution
+    demand: Demand
+    jitter: Jitter
+    prediction_sigma: float | None = Field(ge=0)
+
+    ewma_alpha: float = Field(gt=0, le=1)
+    service_ceiling_ms: float = Field(gt=0)
+    signal_interval_ms: float = Field(ge=0)
+    observation: Literal["full", "router"]
+
+    reward: str | tuple[float, float, float, float, float]
+
+    scenario: str
+    events: tuple[Event, ...]
+    scenarios: dict[str, tuple[Event, ...]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        return merge(packaged("cluster", "default"), data) if isinstance(data, Mapping) else data
+
+    @field_validator("trace", mode="before")
+    @classmethod
+    def _path_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_validator("time_step_ms")
+    @classmethod
+    def _power_of_two(cls, value: float) -> float:
+        if math.frexp(value)[0] != 0.5:
+            raise ValueError("must be a power of two (such as 0.25, 0.5 or 1), so that boundaries are exact")
+        return value
+
+    @field_validator("reward")
+    @classmethod
+    def _known_weighting(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in CLUSTER_WEIGHTINGS:
+            raise ValueError(f"must be one of {', '.join(CLUSTER_WEIGHTINGS)}, or five weights")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ClusterConfig:
+        if self.scenario not in self.scenarios:
+            near = difflib.get_close_matches(self.scenario, self.scenarios, n=2)
+            hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+            raise ValueError(
+                f"scenario = {self.scenario!r}: must be one of {', '.join(self.scenarios)}{hint}"
+            )
+        for index, mean in enumerate(self.replica_service_ms):
+            if mean <= 0:
+                raise ValueError(
+                    f"heterogeneity = {self.heterogeneity}: gives replica {index} a mean service of {mean:g} ms; "
+                    "every mean must be above 0"
+                )
+        for event in self.timeline:
+            if event.replica is not None and event.replica >= self.replicas:
+                raise ValueError(
+                    f"events: a {event.kind} event names replica {event.replica}; "
+                    f"there are replicas 0 to {self.replicas - 1}"
+                )
+            if event.kind == "rate" and self.trace is not None:
+                raise ValueError(
+                    f"a rate event at {event.time_s:g} s needs Poisson arrivals; a trace brings its own"
+                )
+        for name in ("signal_interval_ms", "warmup_ms", "cutoff_ms"):
+            if (getattr(self, name) / self.time_step_ms) % 1:
+                raise ValueError(
+                    f"{name} = {getattr(self, name):g}: must be a multiple of the time step {self.time_step_ms:g} ms"
+                )
+        if self.cutoff_ms / self.time_step_ms >= 2**31 - 2:
+            raise ValueError(f"measured_s = {self.measured_s:g}: the episode must have fewer than 2^31 steps")
+        if self.service_ceiling_ms < self.reference_ms:
+            raise ValueError(
+                f"service_ceiling_ms = {self.service_ceiling_ms:g}: must be at least reference_ms, "
+                f"{self.reference_ms:g}"
+            )
+        if self.trace_full and self.trace is None:
+            raise ValueError("trace_full = True: needs a trace")
+        return self
+
+    @classmethod
+    def create(cls, name: str | Path | Mapping[str, Any] = "default", **overrides: Any) -> ClusterConfig:
+        """Build a config from a shipped name, a YAML path or a mapping, and fields laid over it.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+        """
+        data = name if isinstance(name, Mapping) else load_yaml("cluster", name)
+        return validate(cls, merge(data, overrides))
+
+    def replace(self, **overrides: Any) -> ClusterConfig:
+        """Return a validated copy with some fields changed.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+        """
+        return validate(type(self), merge(self.model_dump(), overrides))
+
+    @cached_property
+    def replica_service_ms(self) -> tuple[float, ...]:
+        """m_i: mean service of a reference request on each replica, ms."""
+        pattern, reference = self.service_ms, self.reference_ms
+        return tuple(
+            reference + self.heterogeneity * (pattern[i % len(pattern)] - reference)
+            for i in range(self.replicas)
+        )
+
+    @cached_property
+    def timeline(self) -> tuple[Event, ...]:
+        """All events by time, those at one time in the order in which they are listed."""
+        listed = (*self.scenarios[self.scenario], *self.events)
+        return tuple(sorted(listed, key=lambda event: event.time_s))
+
+    @property
+    def warmup_ms(self) -> float:
+        """Arrivals up to here do not count in the cohort, ms."""
+        return self.warmup_s * 1000.0
+
+    @property
+    def cutoff_ms(self) -> float:
+        """The episode's last boundary, ms; a full replay of a trace ends with the trace instead."""
+        return (self.warmup_s + self.measured_s) * 1000.0
+
+    @property
+    def capacity_per_ms(self) -> float:
+        """Demand that the whole healthy cluster serves, in ms of reference demand per ms: Σ 11/m_i."""
+        return sum(self.reference_ms / mean for mean in self.replica_service_ms)
+
+    @property
+    def reward_weights(self) -> tuple[float, ...]:
+        """Weights of the five reward terms."""
+        return cluster_weights(self.reward, self.deadline_ms)
+
+    @property
+    def slowest_pace(self) -> float:
+        """The slowest that a replica can become: service time per ms of demand, without jitter."""
+        slow = [event.factor or 1.0 for event in self.timeline if event.kind == "slowdown"]
+        return max(self.replica_service_ms) / self.reference_ms * max(slow, default=1.0)
+
+
+Range = tuple[float, float]
+
+
+class ClusterDistribution(FrozenModel):
+    """A distribution of conditions: each reset of an environment samples a whole `ClusterConfig`.
+
+    Ranges are uniform. Fields left out take the values of `configs/cluster/training.yaml`. A scenario's
+    events keep their order and are stretched over [start, start + duration].
+    """
+
+    base: ClusterConfig
+    rate_per_s: Range
+    load: Range | None
+    heterogeneity: Range
+    scenarios: tuple[str, ...] = Field(min_length=1)
+    event_start_s: Range
+    event_duration_s: Range
+    any_replica: bool
+    shuffle_replicas: bool
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        return merge(packaged("cluster", "training"), data) if isinstance(data, Mapping) else data
+
+    @field_validator("rate_per_s", "load", "heterogeneity", "event_start_s", "event_duration_s")
+    @classmethod
+    def _ordered(cls, value: Range | None) -> Range | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError("the first number of a range must not exceed the second")
+        return value
+
+    @model_validator(mode="after")
+    def _samples_are_valid(self) -> ClusterDistribution:
+        if min(self.event_start_s) < 0 or min(self.event_duration_s) < 0:
+            raise ValueError("event_start_s and event_duration_s must not be negative")
+        # Sampling skips validation, so every corner is validated here, once.
+        for scenario in self.scenarios:
+            for corner in (0, 1):
+                self.base.replace(
+                    scenario=scenario,
+                    rate_per_s=self.rate_per_s[corner],
+                    heterogeneity=self.heterogeneity[corner],
+                    load=self.load[corner] if self.load else self.base.load,
+                )
+        return self
+
+    @classmethod
+    def create(
+        cls, name: str | Path | Mapping[str, Any] = "training", **overrides: Any
+    ) -> ClusterDistribution:
+        """Build a distribution from a shipped name, a YAML path or a mapping.
+
+        Overrides that are not fields of the distribution go to its `base`.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+        """
+        data = dict(name if isinstance(name, Mapping) else load_yaml("cluster", name))
+        own = {key: value for key, value in overrides.items() if key in cls.model_fields}
+        rest = {key: value for key, value in overrides.items() if key not in cls.model_fields}
+        base = data.get("base", {})
+        if isinstance(base, ClusterConfig):
+            base = base.model_dump()
+        data["base"] = validate(ClusterConfig, merge(base, rest))
+        return validate(cls, merge(data, own))
+
+    def sample(self, rng: np.random.Generator) -> ClusterConfig:
+        """Draw a condition; always the same number of draws, whatever the ranges."""
+        rate, load, heterogeneity, start, duration = rng.random(5)
+        scenario = self.scenarios[int(rng.integers(len(self.scenarios)))]
+        offset = int(rng.integers(self.base.replicas)) if self.any_replica else 0
+        order = rng.permutation(self.base.replicas)
+        pattern = self.base.service_ms
+        if self.shuffle_replicas:
+            pattern = tuple(pattern[i % len(pattern)] for i in order)
+        return self.base.model_copy(
+            update={
+                "rate_per_s": _within(self.rate_per_s, rate),
+                "load": _within(self.load, load) if self.load else self.base.load,
+                "heterogeneity": _within(self.heterogeneity, heterogeneity),
+                "service_ms": pattern,
+                "scenario": scenario,
+                "scenarios": {
+                    **self.base.scenarios,
+                    scenario: self._moved(
+                        self.base.scenarios[scenario],
+                        _within(self.event_start_s, start),
+                        _within(self.event_duration_s, duration),
+                        offset,
+                    ),
+                },
+            }
+        )
+
+    def _moved(
+        self, events: tuple[Event, ...], start: float, duration: float, offset: int
+    ) -> tuple[Event, ...]:
+        if not events:
+            return events
+        times = [event.time_s for event in events]
+        span = max(times) - min(times) or 1.0
+        return tuple(
+            event.model_copy(
+                update={
+                    "time_s": start + duration * (event.time_s - min(times)) / span,
+                    "replica": None
+                    if event.replica is None
+                    else (event.replica + offset) % self.base.replicas,
+                }
+            )
+            for event in events
+        )
+
+    @property
+    def slowest_pace(self) -> float:
+        """The slowest that a replica can become in any sample, as `ClusterConfig.slowest_pace`."""
+        return max(
+            self.base.replace(scenario=scenario, heterogeneity=h).slowest_pace
+            for scenario in self.scenarios
+            for h in self.heterogeneity
+        )
+
+
+def _within(bounds: Range, fraction: float) -> float:
+    return bounds[0] + (bounds[1] - bounds[0]) * fraction
+
+
+Conditions = ClusterConfig | ClusterDistribution
+
+
+def resolve(config: Conditions | str | Path | Mapping[str, Any] = "default", **overrides: Any) -> Conditions:
+    """Turn what a user gives as `config` into a condition or a distribution of them.
+
+    Args:
+        config: a config, the name of a shipped one, a YAML path, or a mapping. A mapping or file with a
+            `base` describes a `ClusterDistribution`.
+        overrides: fields laid over it.
+
+    Raises:
+        ConfigError: names each bad field, its value and what is allowed.
+    """
+    if isinstance(config, ClusterConfig):
+        return config.replace(**overrides) if overrides else config
+    if isinstance(config, ClusterDistribution):
+        return ClusterDistribution.create(config.model_dump(), **overrides) if overrides else config
+    if not isinstance(config, (str, Path, Mapping)):
+        raise ConfigError(f"config = {config!r}: must be a config, a name, a path or a mapping")
+    data = config if isinstance(config, Mapping) else load_yaml("cluster", config)
+    kind = ClusterDistribution.create if "base" in data else ClusterConfig.create
+    return kind(data, **overrides)

@@ -1,0 +1,395 @@
+"""The cluster's kernel: jumps from decision to decision, exactly as stepping every boundary would.
+
+Between two boundaries at which something happens (a completion, an event, an arrival) nothing changes but
+ages, so the kernel goes straight from one to the next. At each it does the four parts of DESIGN 3 in order:
+finish, events, route, start. Part 3 is where it stops to ask for a decision.
+
+The state is described in `state.py`; `row`, `replicas`, `requests` and `events` below are one row's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from routing_gym.cluster.state import (
+    FAILURE,
+    NEVER,
+    NONE,
+    OBSERVE,
+    RECOVERY,
+    SKIP,
+    SLOWDOWN,
+    START,
+    STEP,
+)
+from routing_gym.common.jit import njit
+
+# Layout of an observation buffer, flat float32: a block per name here, in this order, each of `block_size`
+# numbers that start with (rows, N); then `request` (rows, 3), and (rows, 1) each of arrival_gap, deadline and
+# signal_age.
+OWN_FIELDS = (
+    "outstanding",
+    "outstanding_prompt_tokens",
+    "outstanding_predicted_tokens",
+    "service_ewma",
+    "speed_ewma",
+    "reward_ewma",
+    "completed",
+    "oldest_age",
+    "since_completion",
+    "healthy",
+    "eligible",
+)
+REPORTED_FIELDS = ("waiting", "in_flight", "in_flight_age")
+REPLICA_FIELDS = OWN_FIELDS + REPORTED_FIELDS
+REPLICA_FIELD_COUNT = len(REPLICA_FIELDS)
+GLOBAL_SIZE = 6
+
+
+@njit
+def block_size(rows: int, replicas: int) -> int:
+    """Return how many numbers a block of the observation buffer takes.
+
+    Blocks of many rows are a whole number of cache lines and one line more: without it, blocks of 1024 rows
+    lie a multiple of 4096 bytes apart, fall on the same few places of the cache, and writing takes twice as long.
+    """
+    size = rows * replicas
+    return size if rows == 1 else (size + 15) // 16 * 16 + 16
+
+
+@njit
+def is_eligible(row: Any, replica: Any) -> bool:
+    """Tell whether a replica can take a request: healthy, and its queue not full."""
+    return replica.healthy != 0 and replica.waiting < row.capacity
+
+
+@njit
+def _enqueue(requests: Any, replica: Any, r: int) -> None:
+    request = requests[r]
+    request.next = NONE
+    if replica.head == NONE:
+        replica.head = r
+    else:
+        requests[replica.tail].next = r
+    replica.tail = r
+    replica.waiting += 1
+    if request.reroutes > 0:
+        replica.rerouted += 1
+    replica.prompt_tokens += request.prompt
+    replica.predicted_tokens += request.predicted
+
+
+@njit
+def _finish(row: Any, replicas: Any, requests: Any) -> None:
+    """Part 1: complete what is due, in replica order, and learn from it."""
+    now = row.tick
+    for i in range(len(replicas)):
+        replica = replicas[i]
+        if replica.finish != now:
+            continue
+        request = requests[replica.in_flight]
+        request.finish = now
+        latency = now * row.step_ms - request.arrival
+        if latency <= row.deadline_ms:
+            row.on_time += 1.0
+        else:
+            row.late += 1.0
+        row.latency_sum += latency
+        service = (now - replica.started) * row.step_ms
+        alpha = row.alpha
+        replica.service_ewma += alpha * (service - replica.service_ewma)
+        reward = max(0.0, 1.0 - service / row.ceiling_ms)
+        replica.reward_ewma += alpha * (reward - replica.reward_ewma)
+        replica.speed_ewma += alpha * (service / request.demand - replica.speed_ewma)
+        replica.completed += 1
+        replica.last_completion = now
+        replica.prompt_tokens -= request.prompt
+        replica.predicted_tokens -= request.predicted
+        replica.in_flight = NONE
+        replica.finish = NEVER
+        row.outstanding -= 1
+
+
+@njit
+def _fail(row: Any, replica: Any, requests: Any) -> None:
+    """Take a replica out; its waiting requests join the re-route list in FIFO order."""
+    if replica.healthy == 0:
+        return
+    replica.healthy = 0
+    if replica.head == NONE:
+        return
+    if row.reroute_head == NONE:
+        row.reroute_head = replica.head
+    else:
+        requests[row.reroute_tail].next = replica.head
+    row.reroute_tail = replica.tail
+    r = replica.head
+    while r != NONE:
+        request = requests[r]
+        request.reroutes += 1
+        replica.prompt_tokens -= request.prompt
+        replica.predicted_tokens -= request.predicted
+        r = request.next
+    row.outstanding -= replica.waiting
+    replica.head = replica.tail = NONE
+    replica.waiting = replica.rerouted = 0
+
+
+@njit
+def _apply_events(row: Any, replicas: Any, requests: Any, events: Any) -> None:
+    """Part 2: events up to this boundary, by time."""
+    while row.next_event < row.event_count and events[row.next_event].tick <= row.tick:
+        event = events[row.next_event]
+        replica = replicas[event.replica]
+        if event.kind == SLOWDOWN:
+            replica.slow = event.factor
+        elif event.kind == FAILURE:
+            _fail(row, replica, requests)
+        elif event.kind == RECOVERY:
+            replica.healthy = 1
+        row.next_event += 1
+
+
+@njit
+def _snapshot(row: Any, replicas: Any, tick: int) -> None:
+    """Take what replicas report, between parts 2 and 3 of the boundary `tick`."""
+    row.snapshot = tick
+    for i in range(len(replicas)):
+        replica = replicas[i]
+        replica.snapshot_waiting = replica.waiting
+        busy = replica.in_flight != NONE
+        replica.snapshot_in_flight = busy
+        replica.snapshot_age = (tick - replica.started) * row.step_ms if busy else 0.0
+
+
+@njit
+def _shed(row: Any, request: Any) -> None:
+    request.shed = 1
+    row.shed += 1.0
+
+
+@njit
+def _next_to_route(row: Any, replicas: Any, requests: Any) -> int:
+    """Part 3: take the next request that needs a decision, shedding those that nobody can take."""
+    while True:
+        if row.reroute_head != NONE:
+            r = row.reroute_head
+            row.reroute_head = requests[r].next
+            if row.reroute_head == NONE:
+                row.reroute_tail = NONE
+        elif row.next_request < row.request_count and requests[row.next_request].tick <= row.tick:
+            r = row.next_request
+            row.next_request += 1
+            if r > 0:
+                gap = requests[r].arrival - requests[r - 1].arrival
+                row.arrival_gap = gap if r == 1 else row.arrival_gap + row.alpha * (gap - row.arrival_gap)
+        else:
+            return NONE
+        for i in range(len(replicas)):
+            if is_eligible(row, replicas[i]):
+                return r
+        _shed(row, requests[r])
+
+
+@njit
+def _start(row: Any, replicas: Any, requests: Any) -> None:
+    """Part 4: each idle replica starts the head of its queue."""
+    for i in range(len(replicas)):
+        replica = replicas[i]
+        if replica.in_flight != NONE or replica.head == NONE:
+            continue
+        r = replica.head
+        request = requests[r]
+        replica.head = request.next
+        if replica.head == NONE:
+            replica.tail = NONE
+        replica.waiting -= 1
+        if request.reroutes > 0:
+            replica.rerouted -= 1
+        service = ((request.demand * replica.service_ms) / row.reference_ms * replica.slow) * request.jitter
+        ticks = math.ceil(service / row.step_ms)
+        replica.in_flight = r
+        replica.started = request.start = row.tick
+        # Past the cutoff all times are alike, and the sum must not overflow.
+        replica.finish = int(min(row.tick + ticks, float(NEVER - 1)))
+
+
+@njit
+def _next_tick(row: Any, replicas: Any, requests: Any, events: Any) -> int:
+    """Return the next boundary at which something happens."""
+    tick = row.cutoff
+    for i in range(len(replicas)):
+        tick = min(tick, replicas[i].finish)
+    if row.next_request < row.request_count:
+        tick = min(tick, requests[row.next_request].tick)
+    if row.next_event < row.event_count:
+        tick = min(tick, events[row.next_event].tick)
+    return tick
+
+
+@njit
+def run(row: Any, replicas: Any, requests: Any, events: Any) -> None:
+    """Go on to the next decision (`row.current`), or to the episode's end (`row.done`)."""
+    while True:
+        row.current = _next_to_route(row, replicas, requests)
+        if row.current != NONE:
+            return
+        _start(row, replicas, requests)
+        if row.tick == row.cutoff:
+            row.integral += row.outstanding
+            row.done = 1
+            return
+        tick = _next_tick(row, replicas, requests, events)
+        row.integral += float(row.outstanding) * (tick - row.tick)
+        interval = row.snapshot_interval
+        if interval > 0:
+            passed = (tick - 1) // interval * interval
+            if passed > row.tick:
+                _snapshot(row, replicas, passed)
+        row.tick = tick
+        _finish(row, replicas, requests)
+        _apply_events(row, replicas, requests, events)
+        if interval > 0 and tick % interval == 0:
+            _snapshot(row, replicas, tick)
+
+
+@njit
+def begin(row: Any, replicas: Any, requests: Any, events: Any) -> None:
+    """Start a loaded episode and go on to its first decision."""
+    _apply_events(row, replicas, requests, events)
+    _snapshot(row, replicas, 0)
+    run(row, replicas, requests, events)
+
+
+@njit
+def decide(row: Any, replicas: Any, requests: Any, action: int) -> None:
+    """Send the pending request to replica `action`, or reject it (action N under admission).
+
+    A choice that is not eligible goes to the next eligible replica in cyclic order and is counted.
+    """
+    count = len(replicas)
+    request = requests[row.current]
+    row.decisions += 1
+    if action == count:
+        request.rejected = 1
+        _shed(row, request)
+        return
+    if not is_eligible(row, replicas[action]):
+        row.invalid_actions += 1
+        request.invalid += 1
+        while not is_eligible(row, replicas[action]):
+            action = (action + 1) % count
+    request.replica = action
+    _enqueue(requests, replicas[action], row.current)
+    row.outstanding += 1
+
+
+@njit
+def _settle(row: Any) -> None:
+    """Turn what has been accumulated since the last decision into this step's terms and reward."""
+    row.terms[0] = row.on_time
+    row.terms[1] = row.late
+    row.terms[2] = row.shed
+    row.terms[3] = row.latency_sum
+    row.terms[4] = row.integral * row.step_ms
+    row.on_time = row.late = row.shed = row.latency_sum = row.integral = 0.0
+    reward = 0.0
+    for k in range(5):
+        reward += row.weights[k] * row.terms[k]
+    row.reward = reward
+
+
+@njit
+def _oldest(replica: Any, requests: Any) -> int:
+    """Return the replica's outstanding request that arrived first; there is one.
+
+    Requests are numbered by arrival. A queue that only ever took new arrivals is in that order, so only
+    one that holds re-routed requests needs a search.
+    """
+    r = replica.in_flight if replica.in_flight != NONE else replica.head
+    if replica.rerouted > 0:
+        waiting = replica.head
+        while waiting != NONE:
+            r = min(r, waiting)
+            waiting = requests[waiting].next
+    return r
+
+
+@njit
+def _observe(e: int, rows: Any, replicas: Any, requests: Any, observation: Any) -> None:
+    row = rows[e]
+    row_count, count = replicas.shape
+    block = block_size(row_count, count)
+    now = row.tick * row.step_ms
+    live = row.snapshot_interval == 0
+    k = e * count
+    for i in range(count):
+        replica = replicas[e, i]
+        eligible = is_eligible(row, replica)
+        replica.offered = eligible or row.done != 0
+        busy = replica.in_flight != NONE
+        outstanding = replica.waiting + busy
+        oldest_age = now - requests[e, _oldest(replica, requests[e])].arrival if outstanding > 0 else 0.0
+        observation[k] = outstanding
+        observation[k + block] = replica.prompt_tokens
+        observation[k + 2 * block] = replica.predicted_tokens
+        observation[k + 3 * block] = replica.service_ewma
+        observation[k + 4 * block] = replica.speed_ewma
+        observation[k + 5 * block] = replica.reward_ewma
+        observation[k + 6 * block] = replica.completed
+        observation[k + 7 * block] = oldest_age
+        observation[k + 8 * block] = now - replica.last_completion * row.step_ms
+        observation[k + 9 * block] = replica.healthy
+        observation[k + 10 * block] = eligible
+        if live:
+            observation[k + 11 * block] = replica.waiting
+            observation[k + 12 * block] = busy
+            observation[k + 13 * block] = now - replica.started * row.step_ms if busy else 0.0
+        else:
+            observation[k + 11 * block] = replica.snapshot_waiting
+            observation[k + 12 * block] = replica.snapshot_in_flight
+            observation[k + 13 * block] = replica.snapshot_age
+        k += 1
+    k = REPLICA_FIELD_COUNT * block + 3 * e
+    if row.done:
+        observation[k] = observation[k + 1] = observation[k + 2] = 0.0
+    else:
+        request = requests[e, row.current]
+        observation[k] = request.prompt
+        observation[k + 1] = request.predicted
+        observation[k + 2] = now - request.arrival
+    k = REPLICA_FIELD_COUNT * block + 3 * row_count + e
+    observation[k] = row.arrival_gap
+    observation[k + row_count] = row.deadline_ms
+    observation[k + 2 * row_count] = 0.0 if live else now - row.snapshot * row.step_ms
+
+
+@njit
+def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: Any) -> None:
+    """Carry out each row's command and write its observation.
+
+    Args:
+        rows: (rows,) `state.ROW`; `command` says what to do, `action` what was decided. START begins a
+            loaded episode, STEP applies the action and sets `reward` and `terms`, OBSERVE only looks, SKIP
+            leaves the row's part of `observation` alone. A row that is done is only looked at.
+        replicas: (rows, N) `state.REPLICA`; `offered` becomes the action mask.
+        requests: (rows, room) `state.REQUEST`.
+        events: (rows, room) `state.EVENT`.
+        observation: flat float32, laid out as the module's constants say; written.
+    """
+    for e in range(len(rows)):
+        row = rows[e]
+        if row.command == SKIP:
+            continue
+        if row.command == START:
+            begin(row, replicas[e], requests[e], events[e])
+        elif row.command == STEP:
+            # An episode in which nothing is asked is done from the start, and is still one step.
+            if row.done == 0:
+                decide(row, replicas[e], requests[e], row.action)
+                run(row, replicas[e], requests[e], events[e])
+            _settle(row)
+        elif row.command != OBSERVE:
+            raise ValueError("unknown command")
+        _observe(e, rows, replicas, requests, observation)

@@ -1,0 +1,310 @@
+"""The inference cluster as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from routing_gym.cluster.config import ClusterConfig, Conditions, resolve
+from routing_gym.cluster.engine import advance
+from routing_gym.cluster.metrics import Horizon, episode_metrics
+from routing_gym.cluster.spaces import (
+    Observation,
+    ObservationLayout,
+    action_space,
+    observation_space,
+)
+from routing_gym.cluster.state import OBSERVE, START, STEP, ClusterState
+from routing_gym.cluster.workload import Episode, EpisodeSource
+from routing_gym.rewards import CLUSTER_TERMS
+
+
+class InferenceCluster(gym.Env[Observation, int]):
+    """A router in front of a few unequal replicas; it sends each request to one of them.
+
+    ## Description
+
+    Requests arrive, each with a known prompt and an output whose length is only predicted, and must be sent
+    at once to one of N replicas. A replica serves one request at a time and keeps the others in a FIFO
+    queue. Replicas differ in speed, and events change them during an episode: a burst of arrivals, a
+    straggler, a failure. What counts is the share of all arrivals finished within the deadline.
+
+    The model is DESIGN section 3, after "Adaptive Routing in a Tiny Inference Cluster"; time runs in steps
+    of 0.5 ms, and a step of the environment goes from one decision to the next. Every draw of an episode is
+    made before its first decision, so that all routers meet the same workload.
+
+    ## Action Space
+
+    `Discrete(N)`: the replica that gets the pending request. One that is failed or full passes the request
+    on to the next eligible replica in cyclic order, which is counted as an invalid action. With
+    `admission=True` the space is `Discrete(N + 1)` and action N rejects the request. A request that no
+    replica can take is shed and asks no decision. An action outside the space raises `ValueError`.
+
+    `info["action_mask"]` (int8, for `action_space.sample`) and `action_masks()` (bool, for MaskablePPO) tell
+    which replicas are eligible; at least one always is.
+
+    ## Observation Space
+
+    A `Dict` of float32 boxes in raw units: milliseconds, tokens, counts. Per replica, shape `(N,)`, from the
+    router's own records:
+
+    | key | what |
+    |---|---|
+    | `outstanding` | requests sent and not completed |
+    | `outstanding_prompt_tokens`, `outstanding_predicted_tokens` | their tokens |
+    | `service_ewma` | average of observed service times, ms |
+    | `speed_ewma` | average of service time per ms of demand; 1 is the reference replica |
+    | `reward_ewma` | average of max(0, 1 - service/60) |
+    | `completed` | requests completed |
+    | `oldest_age` | since the arrival of the oldest outstanding request, ms; 0 without one |
+    | `since_completion` | since the last completion (before the first: since the start), ms |
+    | `healthy`, `eligible` | 1 or 0; eligible is healthy with room in the queue |
+
+    Reported by the replicas, left out under `observation="router"`, `(N,)`:
+
+    | key | what |
+    |---|---|
+    | `waiting`, `in_flight` | requests in the queue and in service |
+    | `in_flight_age` | since the request in service started, ms; 0 when idle |
+
+    And for the request to route:
+
+    | key | shape | what |
+    |---|---|---|
+    | `request` | `(3,)` | prompt tokens, predicted output tokens, age in ms |
+    | `arrival_gap` | `(1,)` | average gap between arrivals, ms; 0 before the second |
+    | `deadline` | `(1,)` | ms |
+    | `signal_age` | `(1,)` | age of what replicas report, ms; not under `observation="router"` |
+
+    Averages are exponentially weighted with α = .15. There is no clock: events come at fixed times, and a
+    policy must not learn them. The closing observation has a zero request and an all-ones mask.
+
+    ## Rewards
+
+    Weights times five terms, summed since the last decision over all requests, those of the warm-up too:
+    requests finished on time, finished late, and shed, the sum of latencies (ms) of those finished, and the
+    integral of the outstanding count (ms). What happens before the first decision is paid with the first
+    step. `reward` names the weights: `on_time` (1, 0, 0, 0, 0), `slo` (1, -1, -1, 0, 0),
+    `latency` (0, 0, -10, -1/deadline, 0), `weighted` (1, -1, -1, 0, -1/1000), or gives five numbers.
+
+    The return counts more than the cohort that is measured: it is not attainment × arrivals. And a discount
+    is per decision, which at 250 requests/s is 4 ms of time and at 100/s is 10.
+
+    ## Starting State
+
+    Empty, healthy replicas at time 0; the first observation is that of the first decision.
+
+    ## Episode End
+
+    Truncated at the cutoff, 15 s: 3 s of warm-up and 12 s measured; never terminated. Nothing is drained.
+    An episode in which no decision is asked is one step.
+
+    ## Information
+
+    `action_mask` and `reward_terms` (float64, `(5,)`) at every step; `episode_metrics` with the last one
+    (see `routing_gym.cluster.metrics.episode_metrics`; undefined metrics are left out).
+
+    `request_log()` returns a structured array with a row per request that has arrived.
+
+    ## Arguments
+
+    | argument | default | what |
+    |---|---|---|
+    | `config` | `"default"` | a shipped config's name, a YAML path, a mapping, or a config object; `"training"` samples a condition at each reset |
+    | `render_mode` | `None` | `"ansi"`, `"rgb_array"` or `"human"` |
+    | any field of `ClusterConfig` | | laid over `config`: `scenario`, `rate_per_s`, `replicas`, `heterogeneity`, `trace`, `load`, `admission`, `observation`, `prediction_sigma`, `signal_interval_ms`, `reward`, … |
+
+    `configs/cluster/default.yaml` lists all fields and marks the constants that are this project's own.
+
+    ## Version History
+
+    * v0: first version.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 30}
+    vector_reward: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        config: Conditions | str | Path | Mapping[str, Any] = "default",
+        render_mode: str | None = None,
+        **overrides: Any,
+    ) -> None:
+        """Build the environment; see the class for the arguments.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+            ValueError: an unknown render mode.
+        """
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(
+                f"render_mode = {render_mode!r}: must be None or one of {', '.join(self.metadata['render_modes'])}"
+            )
+        self.render_mode = render_mode
+        self.conditions = resolve(config, **overrides)
+        self._source = EpisodeSource(self.conditions)
+        base = self._source.config
+        self.observation_space = observation_space(self.conditions, self._source.workload)
+        self.action_space = action_space(base)
+        self._actions = base.replicas + base.admission
+        self._layout = ObservationLayout(1, base.replicas, base.observation == "full")
+        self._state = ClusterState(1, base.replicas)
+        self._episode: Episode | None = None
+        self._finished = False
+        self._renderer: Any = None
+        self._bind()
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The condition of the current episode (before the first reset: the base condition)."""
+        return self._episode.config if self._episode else self._source.config
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Draw a new episode and go to its first decision; `options` has no effect."""
+        super().reset(seed=seed)
+        self._episode = self._source.draw(self.np_random)
+        self._state.load(0, *self._episode)
+        self._finished = False
+        self._bind()
+        observation = self._run(START)
+        if self.render_mode == "human":
+            self.render()
+        return observation, {"action_mask": self._mask(), "reward_terms": np.zeros(len(CLUSTER_TERMS))}
+
+    def step(self, action: int) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Send the pending request to replica `action` and go on to the next decision.
+
+        Raises:
+            ValueError: the action lies outside the space.
+            ResetNeeded: no episode is in progress.
+        """
+        try:
+            choice = index(action)
+        except TypeError:
+            choice = -1
+        if not 0 <= choice < self._actions:
+            raise ValueError(f"action = {action!r}: must be a whole number from 0 to {self._actions - 1}")
+        if self._finished or self._episode is None:
+            raise ResetNeeded("no episode is in progress; call reset first")
+        self._action[0] = choice
+        observation = self._run(STEP)
+        terms = self._terms.copy()
+        info = {"action_mask": self._mask(), "reward_terms": terms}
+        if self._done[0]:
+            self._finished = True
+            metrics = self.episode_metrics()
+            info["episode_metrics"] = {k: v for k, v in metrics.items() if v is not None}
+        if self.render_mode == "human":
+            self.render()
+        reward = terms.copy() if self.vector_reward else self._reward.item(0)
+        return observation, reward, False, self._finished, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return the mask of valid actions, bool `(N,)` or `(N + 1,)`, as MaskablePPO asks for it."""
+        return self._mask().astype(bool)
+
+    def request_log(self) -> NDArray[Any]:
+        """Return a row for each request that has arrived; see `ClusterState.request_log`."""
+        return self._state.request_log(0)
+
+    def episode_metrics(self) -> dict[str, Any]:
+        """Return the metrics of the episode so far, None where undefined (final once truncated)."""
+        workload = self._episode.workload if self._episode else self._source.workload
+        return episode_metrics(
+            self._state.outcome(0), Horizon.of(workload), int(self._state.rows["invalid_actions"][0])
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of everything that the episode's future depends on, for `set_state`."""
+        return {
+            "arrays": self._state.arrays(),
+            "episode": self._episode,
+            "finished": self._finished,
+            "np_random": self.np_random.bit_generator.state,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        """Go back to a state of this environment, or of one with the same arguments.
+
+        Returns:
+            What `reset` and `step` return of the pending decision: its observation and info.
+        """
+        self._state.restore(state["arrays"])
+        self._episode = state["episode"]
+        self._finished = state["finished"]
+        self.np_random.bit_generator.state = state["np_random"]
+        self._bind()
+        observation = self._run(OBSERVE)
+        return observation, {"action_mask": self._mask(), "reward_terms": self._terms.copy()}
+
+    def render(self) -> Any:
+        """Return a frame (`rgb_array`), a text (`ansi`), or show a window (`human`)."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode; pass one to gym.make")
+            return None
+        if self._renderer is None:
+            from routing_gym.cluster.rendering import make_renderer
+
+            self._renderer = make_renderer(self.render_mode, self.metadata["render_fps"])
+        return self._renderer.render(self._state, 0, self.config)
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+    def _bind(self) -> None:
+        """Keep views of the single row's fields: making them at each step would cost more than the step."""
+        rows = self._state.rows
+        self._command, self._action = rows["command"], rows["action"]
+        self._reward, self._done, self._terms = rows["reward"], rows["done"], rows["terms"][0]
+        self._offered = self._state.replicas["offered"][0]
+
+    def _run(self, command: int) -> Observation:
+        state = self._state
+        self._command[0] = command
+        buffer = np.empty(self._layout.size, np.float32)
+        advance(state.rows, state.replicas, state.requests, state.events, buffer)
+        return self._layout.single(buffer)
+
+    def _mask(self) -> NDArray[np.int8]:
+        mask = np.ones(self._actions, np.int8)
+        mask[: self._layout.replicas] = self._offered
+        return mask
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the views into the arrays and the renderer; both are made again."""
+        hidden = ("_command", "_action", "_reward", "_done", "_terms", "_offered")
+        state = {name: value for name, value in self.__dict__.items() if name not in hidden}
+        return {**state, "_renderer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore, and bind the views to the restored arrays."""
+        self.__dict__.update(state)
+        self._bind()
+
+
+class MOInferenceCluster(InferenceCluster):
+    """The inference cluster with its five reward terms as a vector, in the MO-Gymnasium convention.
+
+    As `InferenceCluster`, whose manual this shares, but `step` returns the terms themselves: a float64 array
+    `(5,)` of on time, late, shed, latency (ms) and outstanding integral (ms), within `reward_space`. `reward`
+    has no effect.
+    """
+
+    vector_reward: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Build the environment; see `InferenceCluster` for the arguments."""
+        super().__init__(*args, **kwargs)
+        self.reward_space = gym.spaces.Box(0.0, np.inf, (len(CLUSTER_TERMS),), np.float64)

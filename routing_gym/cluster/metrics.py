@@ -1,0 +1,169 @@
+"""What an episode of the inference cluster is worth, from its request log (DESIGN 3, "Episode and cohort")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from routing_gym.cluster.workload import Workload
+from routing_gym.common.jit import njit
+
+PERCENTILES = (50, 95, 99)
+GROUPS_BY_DEMAND = 10
+
+
+class Horizon(NamedTuple):
+    """What metrics need to know of an episode: times in ms, and the number of replicas."""
+
+    warmup_ms: float
+    cutoff_ms: float
+    deadline_ms: float
+    replicas: int
+
+    @classmethod
+    def of(cls, workload: Workload) -> Horizon:
+        """Return the horizon of a workload's episodes."""
+        config = workload.config
+        return cls(config.warmup_ms, workload.cutoff_ms, config.deadline_ms, config.replicas)
+
+
+def nearest_rank(ordered: NDArray[np.float64], percent: int, count: int) -> float | None:
+    """Return the nearest-rank percentile of `count` values, of which `ordered` holds all finite ones.
+
+    The index is ceil(percent/100 · count) - 1; the values not in `ordered` are infinite. None of 0 values.
+    """
+    if count == 0:
+        return None
+    index = -(-percent * count // 100) - 1  # whole numbers: no rounding can shift the rank
+    return float(ordered[index]) if index < len(ordered) else float("inf")
+
+
+def episode_metrics(
+    log: Mapping[str, NDArray[Any]], horizon: Horizon, invalid_actions: int
+) -> dict[str, Any]:
+    """Return every metric of an episode that has reached its cutoff.
+
+    The cohort are the arrivals in (warm-up, cutoff]; `arrivals = completed + shed + unfinished`.
+
+    Args:
+        log: the episode's request log, or the columns of it that `state.OUTCOME` names, shape (n,) each.
+        horizon: when the cohort begins and ends, the deadline, the number of replicas.
+        invalid_actions: decisions of the whole episode that named a replica that was not eligible.
+
+    Returns:
+        Counts (int): `arrivals`, `completed`, `shed`, `unfinished`, `on_time`, `late`, `rejected` (part of
+        `shed`), `invalid_actions`. Rates in [0, 1]: `attainment` (on time / arrivals), `slo_miss_rate`
+        (late / completed), `shed_rate`, `share_over_10_deadlines` (of arrivals; shed and unfinished count
+        as infinitely late), `attainment_q1` … `q4` (quarters of the cohort by demand, q4 the largest),
+        `attainment_largest_5pct`, `jain_demand_deciles` (Jain's index of the ten deciles' attainment).
+        Per second of measured time: `goodput_per_s`, `throughput_per_s` (all completions in it, those that
+        arrived in the warm-up included), `token_goodput_per_s` (output tokens on time). Latency, ms:
+        `mean_latency_ms`, `p50_ms`, `p95_ms`, `p99_ms`, `max_latency_ms` over completed requests, and
+        `p50_all_ms`, `p95_all_ms`, `p99_all_ms` over all arrivals, infinite where it falls on a request
+        that was not completed. `replica_shares`: (N,), share of the accepted requests by the replica that
+        accepted them last. None where undefined.
+    """
+    measured_s = (horizon.cutoff_ms - horizon.warmup_ms) / 1000.0
+    completion = log["completion"]
+    throughput = np.count_nonzero((completion > horizon.warmup_ms) & (completion <= horizon.cutoff_ms))
+    first = np.searchsorted(log["arrival"], horizon.warmup_ms, side="right")
+    latency = completion[first:] - log["arrival"][first:]  # NaN where not completed
+    arrivals = len(latency)
+    finite = np.sort(latency[~np.isnan(latency)])
+    completed = len(finite)
+    on_time_each = latency <= horizon.deadline_ms
+    on_time = int(np.count_nonzero(on_time_each))
+    shed = int(np.count_nonzero(log["shed"][first:]))
+    very_late = int(np.count_nonzero(finite > 10.0 * horizon.deadline_ms)) + arrivals - completed
+
+    metrics: dict[str, Any] = {
+        "arrivals": arrivals,
+        "completed": completed,
+        "shed": shed,
+        "unfinished": arrivals - completed - shed,
+        "on_time": on_time,
+        "late": completed - on_time,
+        "rejected": int(np.count_nonzero(log["rejected"][first:])),
+        "invalid_actions": invalid_actions,
+        "attainment": _ratio(on_time, arrivals),
+        "goodput_per_s": on_time / measured_s,
+        "slo_miss_rate": _ratio(completed - on_time, completed),
+        "shed_rate": _ratio(shed, arrivals),
+        "throughput_per_s": int(throughput) / measured_s,
+        "token_goodput_per_s": float(log["output"][first:][on_time_each].sum()) / measured_s,
+        "mean_latency_ms": float(finite.mean()) if completed else None,
+        "max_latency_ms": float(finite[-1]) if completed else None,
+        "share_over_10_deadlines": _ratio(very_late, arrivals),
+    }
+    for percent in PERCENTILES:
+        metrics[f"p{percent}_ms"] = nearest_rank(finite, percent, completed)
+        metrics[f"p{percent}_all_ms"] = nearest_rank(finite, percent, arrivals)
+    metrics |= _by_demand(log["demand"][first:], on_time_each)
+    replica = log["last_replica"][first:]
+    accepted = replica[replica >= 0]
+    shares = np.bincount(accepted.astype(np.int64), minlength=horizon.replicas) / max(len(accepted), 1)
+    metrics["replica_shares"] = shares if len(accepted) else None
+    return metrics
+
+
+def _by_demand(demand: NDArray[np.float64], on_time: NDArray[np.bool_]) -> dict[str, float | None]:
+    """Split the cohort by rank of demand (ties by arrival) and return the attainment of its parts."""
+    count = len(demand)
+    ranked = np.concatenate([[0], np.cumsum(on_time[stable_order(demand)])])
+
+    def attainment(first: int, last: int) -> float | None:
+        return _ratio(int(ranked[last] - ranked[first]), last - first)
+
+    result = {f"attainment_q{k + 1}": attainment(count * k // 4, count * (k + 1) // 4) for k in range(4)}
+    result["attainment_largest_5pct"] = attainment(count - -(-count // 20), count)
+    edges = [count * k // GROUPS_BY_DEMAND for k in range(GROUPS_BY_DEMAND + 1)]
+    deciles = [attainment(first, last) for first, last in zip(edges, edges[1:])]
+    result["jain_demand_deciles"] = jain_index(deciles)
+    return result
+
+
+@njit
+def stable_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return what `np.argsort(values, kind="stable")` does of finite values, several times faster.
+
+    A bucket sort: with as many buckets as values few share one, and what does is sorted by insertion. The
+    sort of a cohort's demands would otherwise be the most expensive part of an episode's end.
+    """
+    count = len(values)
+    order = np.arange(count)
+    if count == 0:
+        return order
+    low, high = values.min(), values.max()
+    scale = (count - 1) / (high - low) if high > low else 0.0
+    first = np.zeros(count + 1, np.int64)
+    for value in values:
+        first[int((value - low) * scale) + 1] += 1
+    first = np.cumsum(first)
+    for r in range(count):
+        bucket = int((values[r] - low) * scale)
+        order[first[bucket]] = r
+        first[bucket] += 1
+    for k in range(1, count):
+        r = order[k]
+        place = k
+        while place > 0 and values[order[place - 1]] > values[r]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = r
+    return order
+
+
+def jain_index(shares: list[float | None]) -> float | None:
+    """Return Jain's fairness index, (Σx)² / (n Σx²); None where a share is undefined or all are 0."""
+    values = [share for share in shares if share is not None]
+    squares = sum(value * value for value in values)
+    if len(values) < len(shares) or squares == 0:
+        return None
+    return sum(values) ** 2 / (len(values) * squares)
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

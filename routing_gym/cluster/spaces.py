@@ -1,0 +1,142 @@
+"""The observation of the inference cluster: its fields, their bounds, and views of the kernel's buffer."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from routing_gym.cluster.config import ClusterConfig, ClusterDistribution, Conditions
+from routing_gym.cluster.engine import (
+    GLOBAL_SIZE,
+    OWN_FIELDS,
+    REPLICA_FIELD_COUNT,
+    REPLICA_FIELDS,
+    block_size,
+)
+from routing_gym.cluster.workload import Workload
+
+Observation = dict[str, NDArray[np.float32]]
+
+
+class ObservationLayout:
+    """Turns the kernel's flat buffer into an observation, without copying."""
+
+    def __init__(self, rows: int, replicas: int, full: bool) -> None:
+        """Lay out observations of `rows` episodes; `full` adds what replicas report themselves."""
+        self.rows, self.replicas, self.full = rows, replicas, full
+        self.names = REPLICA_FIELDS if full else OWN_FIELDS
+        block = block_size(rows, replicas)
+        self._fields_end = block * len(self.names)
+        self._request = block * REPLICA_FIELD_COUNT
+        self.size = self._request + rows * GLOBAL_SIZE
+        self._gap = self._request + 3 * rows
+
+    def single(self, buffer: NDArray[np.float32]) -> Observation:
+        """Return the observation of the one row that `buffer` holds."""
+        gap = self._gap
+        # Iterating over a 2-D array is the cheapest way to many views.
+        fields = dict(zip(self.names, buffer[: self._fields_end].reshape(-1, self.replicas), strict=True))
+        fields["request"] = buffer[self._request : gap]
+        fields["arrival_gap"] = buffer[gap : gap + 1]
+        fields["deadline"] = buffer[gap + 1 : gap + 2]
+        if self.full:
+            fields["signal_age"] = buffer[gap + 2 :]
+        return fields
+
+    def batch(self, buffer: NDArray[np.float32]) -> Observation:
+        """Return the observations of all rows, each field with a leading axis of rows."""
+        rows, gap = self.rows, self._gap
+        blocks = buffer[: self._fields_end].reshape(len(self.names), -1)
+        fields = {
+            name: block[: rows * self.replicas].reshape(rows, self.replicas)
+            for name, block in zip(self.names, blocks, strict=True)
+        }
+        fields["request"] = buffer[self._request : gap].reshape(rows, 3)
+        names = ("arrival_gap", "deadline", "signal_age") if self.full else ("arrival_gap", "deadline")
+        for k, name in enumerate(names):
+            fields[name] = buffer[gap + k * rows : gap + (k + 1) * rows].reshape(rows, 1)
+        return fields
+
+
+def observation_space(conditions: Conditions, workload: Workload) -> spaces.Dict:
+    """Return the space of one row's observations: finite boxes, float32, raw units (DESIGN 3).
+
+    Args:
+        conditions: what the row's episodes are sampled from; the bounds hold for every sample.
+        workload: a workload of these conditions, which knows the largest token counts.
+    """
+    config = conditions.base if isinstance(conditions, ClusterDistribution) else conditions
+    count, step = config.replicas, config.time_step_ms
+    queue = config.queue_capacity + 1.0
+    horizon = workload.cutoff_ms
+    a, b, c = workload.demand
+    largest_demand = a + b * workload.prompt_maximum + c * workload.output_range[1]
+    smallest_demand = a
+    pace = conditions.slowest_pace * (config.jitter.low + config.jitter.width)
+    predicted = workload.output_range[1]
+    # Observed service is rounded up to the next boundary.
+    service = largest_demand * pace + step
+    speed = pace + step / smallest_demand
+    highest = {
+        "outstanding": queue,
+        "outstanding_prompt_tokens": queue * workload.prompt_maximum,
+        "outstanding_predicted_tokens": queue * predicted,
+        "service_ewma": max(service, config.reference_ms),
+        "speed_ewma": max(speed, 1.0),
+        "reward_ewma": 1.0,
+        "completed": horizon / step,
+        "oldest_age": horizon,
+        "since_completion": horizon,
+        "healthy": 1.0,
+        "eligible": 1.0,
+        "waiting": queue - 1.0,
+        "in_flight": 1.0,
+        "in_flight_age": horizon,
+    }
+    full = config.observation == "full"
+    boxes = {name: _box(highest[name], count) for name in (REPLICA_FIELDS if full else OWN_FIELDS)}
+    boxes["request"] = spaces.Box(
+        np.zeros(3, np.float32),
+        np.array([workload.prompt_maximum, predicted, horizon], np.float32),
+        dtype=np.float32,
+    )
+    boxes["arrival_gap"] = _box(horizon, 1)
+    boxes["deadline"] = _box(config.deadline_ms, 1)
+    if full:
+        boxes["signal_age"] = _box(max(config.signal_interval_ms, step), 1)
+    return spaces.Dict(boxes)
+
+
+def _box(high: float, size: int) -> spaces.Box:
+    return spaces.Box(np.zeros(size, np.float32), np.full(size, high, np.float32), dtype=np.float32)
+
+
+def common_space(all_spaces: list[spaces.Dict]) -> spaces.Dict:
+    """Return the space that holds the observations of all rows: the widest bounds of each field.
+
+    Raises:
+        ValueError: the rows do not have the same fields and shapes.
+    """
+    first = all_spaces[0]
+    for row, other in enumerate(all_spaces[1:], start=1):
+        shapes = {name: box.shape for name, box in other.items()}
+        if shapes != {name: box.shape for name, box in first.items()}:
+            raise ValueError(
+                f"configs[{row}] has other observations than configs[0]; all rows need the same number of "
+                "replicas and the same `observation`"
+            )
+    boxes = {
+        name: spaces.Box(
+            first[name].low,
+            np.maximum.reduce([np.asarray(space[name].high) for space in all_spaces]),  # type: ignore[attr-defined]
+            dtype=np.float32,
+        )
+        for name in first
+    }
+    return spaces.Dict(boxes)
+
+
+def action_space(config: ClusterConfig) -> spaces.Discrete:
+    """Return Discrete(N), or Discrete(N + 1) under admission."""
+    return spaces.Discrete(config.replicas + config.admission)

@@ -1,0 +1,232 @@
+"""The inference cluster, many episodes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from routing_gym.cluster.config import ClusterConfig, Conditions, resolve
+from routing_gym.cluster.engine import advance
+from routing_gym.cluster.env import InferenceCluster
+from routing_gym.cluster.metrics import Horizon, episode_metrics
+from routing_gym.cluster.spaces import (
+    Observation,
+    ObservationLayout,
+    action_space,
+    common_space,
+    observation_space,
+)
+from routing_gym.cluster.state import OBSERVE, SKIP, START, STEP, ClusterState
+from routing_gym.cluster.workload import Episode, EpisodeSource
+from routing_gym.common.config import ConfigError, config_hash
+from routing_gym.common.vector import RoutingVectorEnv
+from routing_gym.rewards import CLUSTER_TERMS
+
+Given = Conditions | str | Path | Mapping[str, Any]
+
+
+class InferenceClusterVector(RoutingVectorEnv):
+    """`InferenceCluster`, vectorised: the same kernel runs all rows in one call.
+
+    Observations, masks and reward terms have a leading axis of rows; see `InferenceCluster` for what they
+    mean, and `RoutingVectorEnv` for seeding, autoreset and infos. Every row has its own episode, and with
+    `configs` its own condition.
+
+    ## Arguments
+
+    | argument | default | what |
+    |---|---|---|
+    | `num_envs` | 1 | rows |
+    | `config` | `"default"` | as for `InferenceCluster`, for all rows |
+    | `configs` | `None` | instead: one per row. All must agree on replicas, admission and observation |
+    | `autoreset_mode` | NEXT_STEP | an `AutoresetMode` or its value |
+    | `hold_finished` | `False` | under DISABLED: finished rows wait instead of raising |
+    | any field of `ClusterConfig` | | laid over the config of each row |
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": InferenceCluster.metadata["render_modes"][:2],
+        "render_fps": InferenceCluster.metadata["render_fps"],
+    }
+    vector_reward: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        config: Given = "default",
+        configs: Sequence[Given] | None = None,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        hold_finished: bool = False,
+        **overrides: Any,
+    ) -> None:
+        """Build the environment; see the class for the arguments.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+            ValueError: rows that do not fit together, or an unknown render mode.
+        """
+        if num_envs < 1:
+            raise ValueError(f"num_envs = {num_envs}: must be at least 1")
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(
+                f"render_mode = {render_mode!r}: must be None or one of {', '.join(self.metadata['render_modes'])}"
+            )
+        if configs is not None and len(configs) != num_envs:
+            raise ValueError(f"configs has {len(configs)} entries; num_envs is {num_envs}")
+        given = [config] * num_envs if configs is None else list(configs)
+        self._sources = _sources(given, overrides)
+        first = self._sources[0].config
+        for row, source in enumerate(self._sources):
+            for field in ("replicas", "admission", "observation"):
+                if getattr(source.config, field) != getattr(first, field):
+                    raise ConfigError(
+                        f"configs[{row}].{field} = {getattr(source.config, field)!r}: must be "
+                        f"{getattr(first, field)!r}, as in configs[0]"
+                    )
+        unique = {id(source): source for source in self._sources}.values()
+        super().__init__(
+            num_envs,
+            common_space([observation_space(s.conditions, s.workload) for s in unique]),
+            action_space(first),
+            autoreset_mode,
+            hold_finished,
+        )
+        self.render_mode = render_mode
+        self._episodes: list[Episode | None] = [None] * num_envs
+        self._actions = first.replicas + first.admission
+        self._layout = ObservationLayout(num_envs, first.replicas, first.observation == "full")
+        self.state = ClusterState(num_envs, first.replicas)
+        self._buffer = np.zeros(self._layout.size, np.float32)
+        self._renderers: list[Any] = []
+        if self.vector_reward:
+            self.reward_space = gym.spaces.Box(0.0, np.inf, (len(CLUSTER_TERMS),), np.float64)
+
+    @property
+    def configs(self) -> list[ClusterConfig]:
+        """The condition of each row's current episode (before the first reset: its base condition)."""
+        return [
+            episode.config if episode else source.config
+            for episode, source in zip(self._episodes, self._sources, strict=True)
+        ]
+
+    def request_log(self, row: int) -> NDArray[Any]:
+        """Return a row's request log; see `ClusterState.request_log`."""
+        return self.state.request_log(row)
+
+    def episode_metrics(self, row: int) -> dict[str, Any]:
+        """Return the metrics of a row's episode so far, None where undefined (final once truncated)."""
+        episode = self._episodes[row]
+        workload = episode.workload if episode else self._sources[row].workload
+        invalid = int(self.state.rows["invalid_actions"][row])
+        return episode_metrics(self.state.outcome(row), Horizon.of(workload), invalid)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of everything that the rows' futures depend on, for `set_state`."""
+        return {
+            "arrays": self.state.arrays(),
+            "episodes": list(self._episodes),
+            "finished": self._finished.copy(),
+            "generators": self._generator_states(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        """Go back to a state of this environment, or of one with the same arguments.
+
+        Returns:
+            Observations and infos of the pending decisions.
+        """
+        self.state.restore(state["arrays"])
+        self._episodes = list(state["episodes"])
+        self._finished = state["finished"].copy()
+        self._restore_generators(state["generators"])
+        nobody = np.zeros(self.num_envs, bool)
+        self._advance(nobody, nobody, None)
+        return self._observation(), self._with_masks(self._outcome()[2])
+
+    def render(self) -> Any:
+        """Return a tuple of one frame (`rgb_array`) or text (`ansi`) per row."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode; pass one to gym.make_vec")
+            return None
+        from routing_gym.cluster.rendering import make_renderer
+
+        while len(self._renderers) < self.num_envs:
+            self._renderers.append(make_renderer(self.render_mode, self.metadata["render_fps"]))
+        return tuple(
+            renderer.render(self.state, row, config)
+            for row, (renderer, config) in enumerate(zip(self._renderers, self.configs, strict=True))
+        )
+
+    def _load(self, row: int, np_random: np.random.Generator) -> None:
+        episode = self._sources[row].draw(np_random)
+        self._episodes[row] = episode
+        self.state.load(row, *episode)
+
+    def _advance(
+        self, start: NDArray[np.bool_] | None, step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
+    ) -> None:
+        rows = self.state.rows
+        if step is None:
+            rows["command"] = np.where(start, START, SKIP)
+        else:
+            rows["command"] = np.where(step, STEP, np.where(start, START, OBSERVE))
+            self._buffer = np.empty(self._layout.size, np.float32)
+        if actions is not None:
+            rows["action"] = actions
+        advance(rows, self.state.replicas, self.state.requests, self.state.events, self._buffer)
+
+    def _checked_actions(self, actions: Any, active: NDArray[np.bool_]) -> NDArray[Any]:
+        array = np.asarray(actions)
+        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"actions have shape {array.shape} and type {array.dtype}; they must be whole numbers of shape "
+                f"({self.num_envs},)"
+            )
+        wrong = (array < 0) | (array >= self._actions)
+        if wrong.any() and (wrong & active).any():
+            row = int(np.flatnonzero(wrong & active)[0])
+            raise ValueError(f"actions[{row}] = {array[row]}: must be from 0 to {self._actions - 1}")
+        return array
+
+    def _outcome(self) -> tuple[NDArray[Any], NDArray[np.bool_], dict[str, NDArray[Any]]]:
+        rows = self.state.rows
+        terms = rows["terms"].copy()
+        mask = np.ones((self.num_envs, self._actions), np.int8)
+        mask[:, : self._layout.replicas] = self.state.replicas["offered"]
+        rewards = terms.copy() if self.vector_reward else rows["reward"].copy()
+        return rewards, rows["done"] != 0, {"action_mask": mask, "reward_terms": terms}
+
+    def _observation(self) -> Observation:
+        return self._layout.batch(self._buffer)
+
+    def _episode_metrics(self, row: int) -> dict[str, Any]:
+        return {k: v for k, v in self.episode_metrics(row).items() if v is not None}
+
+
+class MOInferenceClusterVector(InferenceClusterVector):
+    """`MOInferenceCluster`, vectorised: rewards are `(num_envs, 5)`, the five reward terms of each row."""
+
+    vector_reward: ClassVar[bool] = True
+
+
+def _sources(given: Sequence[Given], overrides: Mapping[str, Any]) -> list[EpisodeSource]:
+    """Return one source per row; rows of the same condition share theirs."""
+    by_object: dict[int, EpisodeSource] = {}
+    by_value: dict[str, EpisodeSource] = {}
+    sources = []
+    for config in given:
+        source = by_object.get(id(config))
+        if source is None:
+            conditions = resolve(config, **overrides)
+            key = config_hash(conditions)
+            source = by_value.setdefault(key, by_value.get(key) or EpisodeSource(conditions))
+            by_object[id(config)] = source
+        sources.append(source)
+    return sources

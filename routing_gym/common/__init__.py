@@ -1,0 +1,1 @@
+"""What both environment families share: configs, seeding, compilation, spaces and vectorisation."""

@@ -1,0 +1,133 @@
+"""Config models and the named YAML files that hold every constant."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+Model = TypeVar("Model", bound="FrozenModel")
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message names each field, its value and what is allowed."""
+
+
+class FrozenModel(BaseModel):
+    """Base of all config models: immutable, hashable, JSON-able; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def configs_folder() -> Path:
+    """Return the folder of named configs: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    # An editable install may leave stale copies of force-included files, so a checkout goes first.
+    for folder in (package.parent / "configs", package / "configs"):
+        if (folder / "cluster").is_dir():
+            return folder
+    raise FileNotFoundError(f"no configs folder beside or inside {package}")
+
+
+def config_names(family: str) -> list[str]:
+    """Return the names of the configs that ship for a family, such as `cluster`."""
+    return sorted(path.stem for path in (configs_folder() / family).glob("*.yaml"))
+
+
+def load_yaml(family: str, name: str | Path) -> dict[str, Any]:
+    """Read a config: the name of one that ships with `family`, or the path of a YAML file.
+
+    Raises:
+        ConfigError: there is no such config, or the file holds no mapping.
+    """
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml", ".json"}:
+        path = configs_folder() / family / f"{name}.yaml"
+        if not path.is_file():
+            raise ConfigError(
+                f"no {family} config is named {str(name)!r}; there are {', '.join(config_names(family))}, "
+                "and a path must end in .yaml"
+            )
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping of fields, not {type(data).__name__}")
+    return data
+
+
+@cache
+def _packaged(family: str, name: str) -> str:
+    return json.dumps(load_yaml(family, name))
+
+
+def packaged(family: str, name: str) -> dict[str, Any]:
+    """Return a fresh copy of a config that ships with the package (read from disk once)."""
+    return json.loads(_packaged(family, name))
+
+
+def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `overrides` laid over it, mapping by mapping."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def validate(model: type[Model], data: Mapping[str, Any]) -> Model:
+    """Build `model` from `data`.
+
+    Raises:
+        ConfigError: names each bad field, the value given, and what is allowed there.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(model, item) for item in error.errors(include_url=False)]
+        raise ConfigError(f"{model.__name__}: " + "; ".join(lines)) from None
+
+
+def _explain(model: type[FrozenModel], item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        fields = list(_model_at(model, item["loc"][:-1]).model_fields)
+        near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"allowed: {', '.join(fields)}"
+        return f"{where} is not a field ({hint})"
+    message = item["msg"].removeprefix("Value error, ")
+    return f"{where} = {item['input']!r}: {message}" if where else message
+
+
+def _model_at(model: type[FrozenModel], path: tuple[Any, ...]) -> type[FrozenModel]:
+    for part in path:
+        field = model.model_fields.get(part) if isinstance(part, str) else None
+        for candidate in _annotations(field.annotation) if field else ():
+            if isinstance(candidate, type) and issubclass(candidate, FrozenModel):
+                model = candidate
+    return model
+
+
+def _annotations(annotation: Any) -> list[Any]:
+    inner = typing.get_args(annotation)
+    if not inner or (isinstance(annotation, types.GenericAlias) and not inner):
+        return [annotation]
+    return [leaf for part in inner for leaf in _annotations(part)]
+
+
+def config_hash(config: BaseModel) -> str:
+    """Return the first 16 hex digits of the SHA-256 of a config's canonical JSON."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,245 @@
+"""Vector environments over one kernel: seeding per row, autoreset in three modes, info batching."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from routing_gym.common.seeding import Seeds, new_generator, spread_seeds
+
+Observation = dict[str, NDArray[Any]]
+Infos = dict[str, Any]
+
+
+class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
+    """A vector environment whose rows are episodes in one set of arrays.
+
+    Row i of `reset(seed=s)` is the single environment reset with s + i, also after autoreset. A subclass
+    fills in the six methods below; observations are fresh arrays at every step.
+
+    Attributes:
+        autoreset_mode: NEXT_STEP (default), SAME_STEP, or DISABLED with `options={"reset_mask": …}`.
+        hold_finished: under DISABLED, whether a finished row may be stepped on: it keeps its closing
+            observation, is paid 0 and stays truncated. Otherwise stepping it raises ResetNeeded.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        hold_finished: bool = False,
+    ) -> None:
+        """Set up spaces and bookkeeping for `num_envs` rows."""
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.hold_finished = hold_finished
+        if hold_finished and self.autoreset_mode is not AutoresetMode.DISABLED:
+            raise ValueError(
+                f"hold_finished = True: needs autoreset_mode DISABLED, not {self.autoreset_mode.name}"
+            )
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space
+        self.single_action_space = action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self._generators: list[np.random.Generator | None] = [None] * num_envs
+        self._finished = np.ones(num_envs, bool)  # nothing has been reset yet
+        self._everyone = np.ones(num_envs, bool)
+
+    # What a family fills in. `rows` are boolean masks (num_envs,).
+
+    @abstractmethod
+    def _load(self, row: int, np_random: np.random.Generator) -> None:
+        """Draw the next episode of a row and put it in place, without starting it."""
+
+    @abstractmethod
+    def _advance(
+        self, start: NDArray[np.bool_] | None, step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
+    ) -> None:
+        """Start the rows of `start`, step those of `step`, and observe the others into a fresh buffer.
+
+        Without `step` (None), the rows outside `start` keep the observation that they have.
+        """
+
+    @abstractmethod
+    def _checked_actions(self, actions: Any, active: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return actions as an array, or raise naming the row, the bound and the value."""
+
+    @abstractmethod
+    def _outcome(self) -> tuple[NDArray[Any], NDArray[np.bool_], dict[str, NDArray[Any]]]:
+        """Return rewards and truncations of the last step, and the per-row infos, all fresh."""
+
+    @abstractmethod
+    def _observation(self) -> Observation:
+        """Return all rows' observations, over the buffer last written."""
+
+    @abstractmethod
+    def _episode_metrics(self, row: int) -> dict[str, Any]:
+        """Return the metrics of a finished row, undefined ones left out."""
+
+    # The Gymnasium interface
+
+    def reset(
+        self, *, seed: Seeds = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, Infos]:
+        """Reset all rows, or those of `options["reset_mask"]`.
+
+        Args:
+            seed: an integer s (row i gets s + i), a list with one seed or None per row, or None to let
+                each row go on to its next episode.
+            options: `reset_mask`, a bool array (num_envs,), resets only the rows that are True.
+
+        Raises:
+            ValueError, TypeError: a mask or a list of seeds of the wrong shape or type.
+        """
+        mask = self._reset_mask(options)
+        for row, row_seed in enumerate(spread_seeds(seed, self.num_envs)):
+            if mask[row] and (row_seed is not None or self._generators[row] is None):
+                self._generators[row] = new_generator(row_seed)
+        self._load_rows(mask)
+        self._advance(start=mask, step=None, actions=None)
+        _, _, infos = self._outcome()
+        self._finished &= ~mask
+        infos["reward_terms"][:] = 0.0
+        return self._observation(), self._with_masks(infos)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Observation, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Infos]:
+        """Step all rows; see Gymnasium's `AutoresetMode` for what happens to finished ones.
+
+        Raises:
+            ValueError: an action outside the space.
+            ResetNeeded: a finished row under DISABLED, or no reset yet.
+        """
+        stale = self._finished
+        if self._generators[0] is None or (
+            stale.any() and self.autoreset_mode is AutoresetMode.DISABLED and not self.hold_finished
+        ):
+            raise ResetNeeded(
+                f"rows {np.flatnonzero(stale).tolist()} have no episode in progress; reset them first, with "
+                'options={"reset_mask": mask} to leave the others alone'
+            )
+        restarted = stale if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(stale)
+        active = ~stale
+        self._load_rows(restarted)
+        self._advance(restarted, active, self._checked_actions(actions, active))
+        rewards, truncated, infos = self._outcome()
+        rewards[stale] = 0.0
+        infos["reward_terms"][stale] = 0.0
+        truncated[restarted] = False
+        ended = truncated & active
+        infos = self._with_masks(infos)
+        observation = self._observation()
+        if ended.any():
+            rows = np.flatnonzero(ended)
+            final = batch_infos(self.num_envs, {r: self._episode_metrics(r) for r in rows})
+            if self.autoreset_mode is AutoresetMode.SAME_STEP:
+                infos = self._restart(rows, ended, observation, final, infos)
+                observation = self._observation()
+            else:
+                infos |= {"episode_metrics": final, "_episode_metrics": ended}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            self._finished = np.zeros(self.num_envs, bool)
+        else:
+            self._finished = truncated.copy()
+        return observation, rewards, np.zeros(self.num_envs, bool), truncated, infos
+
+    def _restart(
+        self,
+        rows: NDArray[Any],
+        ended: NDArray[np.bool_],
+        observation: Observation,
+        final: Infos,
+        infos: Infos,
+    ) -> Infos:
+        """Reset the rows that ended, in the same step; what they ended with goes to `final_…`."""
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for row in rows:
+            final_obs[row] = {name: values[row].copy() for name, values in observation.items()}
+        final_info: Infos = {"episode_metrics": final, "_episode_metrics": ended}
+        for name, values in infos.items():
+            final_info[name] = ended if name.startswith("_") else np.where(_column(ended, values), values, 0)
+        self._load_rows(ended)
+        self._advance(start=ended, step=None, actions=None)
+        _, _, fresh = self._outcome()
+        fresh["reward_terms"] = np.where(_column(ended, infos["reward_terms"]), 0.0, infos["reward_terms"])
+        return {
+            **self._with_masks(fresh),
+            "final_obs": final_obs,
+            "_final_obs": ended,
+            "final_info": final_info,
+            "_final_info": ended.copy(),
+        }
+
+    def _load_rows(self, mask: NDArray[np.bool_]) -> None:
+        for row in np.flatnonzero(mask):
+            generator = self._generators[row]
+            assert generator is not None
+            self._load(int(row), generator)
+
+    def _with_masks(self, infos: dict[str, NDArray[Any]]) -> Infos:
+        return {**infos, **{f"_{name}": self._everyone.copy() for name in infos}}
+
+    def _reset_mask(self, options: Mapping[str, Any] | None) -> NDArray[np.bool_]:
+        if not options or options.get("reset_mask") is None:
+            return self._everyone.copy()
+        mask = options["reset_mask"]
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            raise TypeError(f"options['reset_mask'] = {mask!r}: must be a NumPy array of bool")
+        if mask.shape != (self.num_envs,):
+            raise ValueError(f"options['reset_mask'] has shape {mask.shape}; it must be ({self.num_envs},)")
+        if not mask.any():
+            raise ValueError("options['reset_mask'] is False everywhere; at least one row must be reset")
+        fresh = [row for row, generator in enumerate(self._generators) if generator is None and not mask[row]]
+        if fresh:
+            raise ResetNeeded(f"rows {fresh} were never reset; reset all rows before some of them")
+        return mask.copy()
+
+    # Saved states
+
+    def _generator_states(self) -> list[Any]:
+        return [None if g is None else g.bit_generator.state for g in self._generators]
+
+    def _restore_generators(self, states: Sequence[Any]) -> None:
+        for row, state in enumerate(states):
+            if state is None:
+                self._generators[row] = None
+                continue
+            generator = self._generators[row] or new_generator(0)
+            generator.bit_generator.state = state
+            self._generators[row] = generator
+
+
+def _column(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Shape a mask over rows so that it broadcasts against `values`."""
+    return mask.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def batch_infos(rows: int, infos: Mapping[int, Mapping[str, Any]]) -> Infos:
+    """Batch the infos of some rows: an array per key, and under `_key` a mask of the rows that have it.
+
+    Numbers become float64 whatever their type, so that a whole number in one row truncates no other's.
+    """
+    names = list(dict.fromkeys(name for info in infos.values() for name in info))
+    # One block for all keys: an episode's end would otherwise cost a hundred small allocations.
+    values, masks = np.zeros((len(names), rows)), np.zeros((len(names), rows), bool)
+    batched: Infos = dict(zip(names, values, strict=True))
+    batched |= {f"_{name}": mask for name, mask in zip(names, masks, strict=True)}
+    for row, info in infos.items():
+        for name, value in info.items():
+            if isinstance(value, np.ndarray) and batched[name].ndim == 1:
+                batched[name] = np.zeros((rows, *value.shape))
+            batched[name][row] = value
+            batched[f"_{name}"][row] = True
+    return batched
