@@ -29,11 +29,13 @@ class Policy(ABC):
         family: the environment family it is for, `cluster` or `cloud_edge`.
         role: `router`, or `yardstick` for one that knows more than a router can.
         acts_on: `request` or `batch`.
+        max_rows: how many episodes it plays side by side at best.
     """
 
     family: ClassVar[str] = "cluster"
     role: ClassVar[Literal["router", "yardstick"]] = "router"
     acts_on: ClassVar[Literal["request", "batch"]] = "request"
+    max_rows: ClassVar[int] = 576
 
     @abstractmethod
     def predict(
@@ -61,13 +63,13 @@ class Policy(ABC):
         """Return the state of as many rows as there are seeds; None for a router without state."""
         return None
 
-    def configure(self, configs: Sequence[Any]) -> None:
+    def configure(self, configs: Sequence[Any]) -> None:  # noqa: B027 (a hook that few routers need)
         """Learn what an operator knows in advance: the condition of each row, never its workload.
 
         The evaluation runner calls this before a run. The default does nothing.
         """
 
-    def attach(self, envs: Any) -> None:
+    def attach(self, envs: Any) -> None:  # noqa: B027 (a hook for yardsticks)
         """Let a yardstick look into the vector environment; no other router is ever given it."""
 
 
@@ -76,6 +78,7 @@ class Yardstick(ABC):
 
     family: ClassVar[str] = "cluster"
     role: ClassVar[Literal["yardstick"]] = "yardstick"
+    max_rows: ClassVar[int] = 64
 
     @abstractmethod
     def measure(self, episode: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from routing_gym.common.config import (
     packaged,
     validate,
 )
-from routing_gym.rewards import CLUSTER_WEIGHTINGS, cluster_weights
+from routing_gym.rewards import CLUSTER_TERMS, CLUSTER_WEIGHTINGS, cluster_weights
 
 MAX_REPLICAS = 256
 
@@ -165,10 +166,12 @@ class ClusterConfig(FrozenModel):
             raise ValueError("must be a power of two (such as 0.25, 0.5 or 1), so that boundaries are exact")
         return value
 
-    @field_validator("reward")
+    @field_validator("reward", mode="before")
     @classmethod
     def _known_weighting(cls, value: Any) -> Any:
-        if isinstance(value, str) and value not in CLUSTER_WEIGHTINGS:
+        five = isinstance(value, (list, tuple)) and len(value) == len(CLUSTER_TERMS)
+        numbers = five and all(isinstance(weight, Real) and math.isfinite(weight) for weight in value)
+        if not (numbers or (isinstance(value, str) and value in CLUSTER_WEIGHTINGS)):
             raise ValueError(f"must be one of {', '.join(CLUSTER_WEIGHTINGS)}, or five weights")
         return value
 
@@ -183,8 +186,8 @@ class ClusterConfig(FrozenModel):
         for index, mean in enumerate(self.replica_service_ms):
             if mean <= 0:
                 raise ValueError(
-                    f"heterogeneity = {self.heterogeneity}: gives replica {index} a mean service of {mean:g} ms; "
-                    "every mean must be above 0"
+                    f"heterogeneity = {self.heterogeneity}: gives replica {index} a mean service of {mean:g} "
+                    "ms; every mean must be above 0"
                 )
         for event in self.timeline:
             if event.replica is not None and event.replica >= self.replicas:
@@ -194,15 +197,19 @@ class ClusterConfig(FrozenModel):
                 )
             if event.kind == "rate" and self.trace is not None:
                 raise ValueError(
-                    f"a rate event at {event.time_s:g} s needs Poisson arrivals; a trace brings its own"
+                    f"trace = {self.trace!r}: brings its own arrivals, so no rate event is allowed; "
+                    f"scenario {self.scenario!r} with events has one at {event.time_s:g} s"
                 )
-        for name in ("signal_interval_ms", "warmup_ms", "cutoff_ms"):
-            if (getattr(self, name) / self.time_step_ms) % 1:
+        for name, unit_ms in (("signal_interval_ms", 1.0), ("warmup_s", 1000.0), ("measured_s", 1000.0)):
+            steps = getattr(self, name) * unit_ms / self.time_step_ms
+            if steps >= 2**30:
+                raise ValueError(f"{name} = {getattr(self, name):g}: must take fewer than 2^30 time steps")
+            # Decimal fractions of a second miss the boundary that they mean by a rounding error.
+            if abs(steps - round(steps)) > 1e-6:
                 raise ValueError(
-                    f"{name} = {getattr(self, name):g}: must be a multiple of the time step {self.time_step_ms:g} ms"
+                    f"{name} = {getattr(self, name):g}: must be a multiple of the time step, "
+                    f"{self.time_step_ms:g} ms"
                 )
-        if self.cutoff_ms / self.time_step_ms >= 2**31 - 2:
-            raise ValueError(f"measured_s = {self.measured_s:g}: the episode must have fewer than 2^31 steps")
         if self.service_ceiling_ms < self.reference_ms:
             raise ValueError(
                 f"service_ceiling_ms = {self.service_ceiling_ms:g}: must be at least reference_ms, "
@@ -246,14 +253,22 @@ class ClusterConfig(FrozenModel):
         return tuple(sorted(listed, key=lambda event: event.time_s))
 
     @property
+    def space_key(self) -> tuple[Any, ...]:
+        """What the rows of one vector environment must agree on: it decides the spaces."""
+        return self.replicas, self.admission, self.observation
+
+    @property
     def warmup_ms(self) -> float:
         """Arrivals up to here do not count in the cohort, ms."""
-        return self.warmup_s * 1000.0
+        return self._boundary_ms(self.warmup_s)
 
     @property
     def cutoff_ms(self) -> float:
         """The episode's last boundary, ms; a full replay of a trace ends with the trace instead."""
-        return (self.warmup_s + self.measured_s) * 1000.0
+        return self._boundary_ms(self.warmup_s + self.measured_s)
+
+    def _boundary_ms(self, time_s: float) -> float:
+        return round(time_s * 1000.0 / self.time_step_ms) * self.time_step_ms
 
     @property
     def capacity_per_ms(self) -> float:
@@ -306,8 +321,9 @@ class ClusterDistribution(FrozenModel):
 
     @model_validator(mode="after")
     def _samples_are_valid(self) -> ClusterDistribution:
-        if min(self.event_start_s) < 0 or min(self.event_duration_s) < 0:
-            raise ValueError("event_start_s and event_duration_s must not be negative")
+        for name in ("event_start_s", "event_duration_s"):
+            if min(getattr(self, name)) < 0:
+                raise ValueError(f"{name} = {getattr(self, name)}: must not be negative")
         # Sampling skips validation, so every corner is validated here, once.
         for scenario in self.scenarios:
             for corner in (0, 1):
@@ -343,7 +359,7 @@ class ClusterDistribution(FrozenModel):
         """Draw a condition; always the same number of draws, whatever the ranges."""
         rate, load, heterogeneity, start, duration = rng.random(5)
         scenario = self.scenarios[int(rng.integers(len(self.scenarios)))]
-        offset = int(rng.integers(self.base.replicas)) if self.any_replica else 0
+        offset = int(rng.integers(self.base.replicas))
         order = rng.permutation(self.base.replicas)
         pattern = self.base.service_ms
         if self.shuffle_replicas:
@@ -361,7 +377,7 @@ class ClusterDistribution(FrozenModel):
                         self.base.scenarios[scenario],
                         _within(self.event_start_s, start),
                         _within(self.event_duration_s, duration),
-                        offset,
+                        offset if self.any_replica else 0,
                     ),
                 },
             }

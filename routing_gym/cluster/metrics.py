@@ -1,8 +1,9 @@
-"""What an episode of the inference cluster is worth, from its request log (DESIGN 3, "Episode and cohort")."""
+"""What an episode of the inference cluster is worth, from its request log (DESIGN 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,37 @@ from routing_gym.cluster.workload import Workload
 from routing_gym.common.jit import njit
 
 PERCENTILES = (50, 95, 99)
+COUNTS = (
+    "arrivals",
+    "completed",
+    "shed",
+    "unfinished",
+    "on_time",
+    "late",
+    "rejected",
+    "invalid_actions",
+)
+METRICS = (
+    *COUNTS,
+    "attainment",
+    "goodput_per_s",
+    "slo_miss_rate",
+    "shed_rate",
+    "throughput_per_s",
+    "token_goodput_per_s",
+    "mean_latency_ms",
+    "max_latency_ms",
+    "share_over_10_deadlines",
+    *(f"p{percent}{of}_ms" for percent in PERCENTILES for of in ("", "_all")),
+    *(f"attainment_q{quarter}" for quarter in range(1, 5)),
+    "attainment_largest_5pct",
+    "jain_demand_deciles",
+    "replica_shares",
+)
+
+# Grids of the curves that plots are made of: latency in ms, and how many instants of the episode.
+CDF_GRID_MS = np.geomspace(1.0, 20_000.0, 173)
+TIMELINE_POINTS = 301
 GROUPS_BY_DEMAND = 10
 
 
@@ -109,6 +141,31 @@ def episode_metrics(
     return metrics
 
 
+def episode_curves(log: NDArray[Any], horizon: Horizon) -> dict[str, list[float]]:
+    """Return what plots need of an episode.
+
+    Args:
+        log: the episode's request log, dtype `state.REQUEST_LOG`.
+        horizon: when the cohort begins and ends.
+
+    Returns:
+        `latency_cdf`: the share of the cohort's arrivals completed within each latency of `CDF_GRID_MS`;
+        it ends below 1 where requests were shed or are unfinished. `outstanding`: requests arrived, not
+        shed and not completed, at `TIMELINE_POINTS` instants evenly spread over the episode.
+    """
+    cohort = log[log["arrival"] > horizon.warmup_ms]
+    latency = np.sort(cohort["completion"] - cohort["arrival"])  # NaN goes last
+    within = np.searchsorted(latency, CDF_GRID_MS, side="right")
+    instants = np.linspace(0.0, horizon.cutoff_ms, TIMELINE_POINTS)
+    accepted = log[~log["shed"]]
+    arrived = np.searchsorted(accepted["arrival"], instants, side="right")
+    left = np.searchsorted(np.sort(accepted["completion"]), instants, side="right")
+    return {
+        "latency_cdf": (within / max(len(cohort), 1)).round(6).tolist(),
+        "outstanding": (arrived - left).tolist(),
+    }
+
+
 def _by_demand(demand: NDArray[np.float64], on_time: NDArray[np.bool_]) -> dict[str, float | None]:
     """Split the cohort by rank of demand (ties by arrival) and return the attainment of its parts."""
     count = len(demand)
@@ -120,7 +177,7 @@ def _by_demand(demand: NDArray[np.float64], on_time: NDArray[np.bool_]) -> dict[
     result = {f"attainment_q{k + 1}": attainment(count * k // 4, count * (k + 1) // 4) for k in range(4)}
     result["attainment_largest_5pct"] = attainment(count - -(-count // 20), count)
     edges = [count * k // GROUPS_BY_DEMAND for k in range(GROUPS_BY_DEMAND + 1)]
-    deciles = [attainment(first, last) for first, last in zip(edges, edges[1:])]
+    deciles = [attainment(first, last) for first, last in pairwise(edges)]
     result["jain_demand_deciles"] = jain_index(deciles)
     return result
 
@@ -137,15 +194,18 @@ def stable_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
     if count == 0:
         return order
     low, high = values.min(), values.max()
-    scale = (count - 1) / (high - low) if high > low else 0.0
-    first = np.zeros(count + 1, np.int64)
-    for value in values:
-        first[int((value - low) * scale) + 1] += 1
-    first = np.cumsum(first)
-    for r in range(count):
-        bucket = int((values[r] - low) * scale)
-        order[first[bucket]] = r
-        first[bucket] += 1
+    spread = high - low
+    # Outside of this range the number of a bucket would overflow; equal values are in order already.
+    if 1e-290 < spread < 1e290:
+        scale = (count - 1) / spread
+        first = np.zeros(count + 1, np.int64)
+        for value in values:
+            first[int((value - low) * scale) + 1] += 1
+        first = np.cumsum(first)
+        for r in range(count):
+            bucket = int((values[r] - low) * scale)
+            order[first[bucket]] = r
+            first[bucket] += 1
     for k in range(1, count):
         r = order[k]
         place = k

@@ -94,8 +94,7 @@ class _Scene:
         return waiting
 
     def size(self, r: int) -> float:
-        demand = float(self.requests["demand"][r])
-        return min(demand / (TALLEST * self.config.reference_ms), 1.0)
+        return min(float(self.requests["demand"][r]) / (TALLEST * self.config.reference_ms), 1.0)
 
     def service(self, i: int) -> tuple[float, str]:
         """Return what share of its request in flight replica `i` has done, and say it."""
@@ -107,7 +106,7 @@ class _Scene:
         return done / whole, f"{done:.0f} of {whole:.0f} ms"
 
     def late(self, r: int) -> bool:
-        return r != NONE and bool(self.past[r])
+        return bool(r != NONE and self.past[r])
 
     def health(self, i: int) -> str:
         slow, healthy = float(self.replicas["slow"][i]), bool(self.replicas["healthy"][i])
@@ -117,7 +116,7 @@ class _Scene:
 
     def figures(self) -> tuple[list[tuple[str, str]], str]:
         """Return the running figures, at the end the episode's metrics, and whom they count."""
-        whom, first = "all arrivals, during the warm-up", 0
+        whom, first = "warm-up, all arrivals", 0
         if self.now_ms > self.config.warmup_ms:
             whom = f"arrivals since {self.config.warmup_s:g} s"
             first = int(np.searchsorted(self.requests["arrival"], self.config.warmup_ms, "right"))
@@ -182,6 +181,8 @@ class TextRenderer:
         scene, width = _Scene(state, e, config), COLUMNS - 2
         names = ("  replica", "health", "service ms", "in service", "waiting", "queue")
         table = Table(*names, box=None, padding=(0, 2, 0, 0), header_style="")
+        for column in table.columns[:-1]:
+            column.no_wrap = True  # what is too long shortens the queue
         for i, replica in enumerate(scene.replicas[:SHOWN]):
             share, doing = scene.service(i)
             waiting = scene.queue(i)
@@ -205,7 +206,7 @@ class TextRenderer:
         with console.capture() as capture:
             console.print(f"{title}{now:>{max(COLUMNS - len(title), 1)}}\n[{''.join(bar)}]")
             console.print(f"events: {', '.join(events) or 'none'}")
-            console.print("   ".join(" ".join(figure) for figure in figures), f"  ({whom})\n")
+            console.print(", ".join(" ".join(figure) for figure in figures), f"({whom})\n")
             console.print(table, f"  {scene.others()}", sep="\n")
             console.print("next: {}\nlast: {} (>)".format(*scene.next_and_last()))
             console.print("queue: a bar is a request, as high as its demand; x: past its deadline")
@@ -302,7 +303,7 @@ class _Pen(NamedTuple):
     def request(self, x: float, base: float, w: float, h: float, late: bool) -> None:
         """Draw a waiting request: filled, or hollow where it is past its deadline."""
         h = max(h, 4)
-        self.box(x, base - h, w, h, VERMILION if late else BLUE, line=2 if late else 0)
+        self.box(x, base - h, w, h, *((VERMILION, 2) if late else (BLUE, 0)))
 
 
 def _draw_header(pen: _Pen, scene: _Scene) -> None:
@@ -353,7 +354,7 @@ def _draw_replica(pen: _Pen, scene: _Scene, i: int, top: float, height: float) -
         pen.box(SERVICE + min(nominal * scale, 100) - 1, second - 8, 3, 16, INK)
 
     share, doing = scene.service(i)
-    wide = 106 if tall else 50
+    wide = 106 if tall else 34
     pen.box(SLOT - 1, line - 9, wide + 2, 18, GREY, line=1)
     pen.request(SLOT, line + 8, wide * share, 16, scene.late(replica["in_flight"]))
     pen.text(SLOT if tall else SLOT + wide + 8, second, doing, 20)
@@ -373,9 +374,9 @@ def _draw_replica(pen: _Pen, scene: _Scene, i: int, top: float, height: float) -
 def _draw_time(pen: _Pen, scene: _Scene, top: float) -> None:
     width, height, step = RIGHT - LEFT, 40, (RIGHT - LEFT) / BINS
     bins = (scene.requests["arrival"] * (BINS / scene.end_ms)).astype(int)
-    on_time, settled, arrived = (
-        np.bincount(bins[who], minlength=BINS) for who in (scene.on_time, scene.settled, bins >= 0)
-    )
+    arrived = np.bincount(bins, minlength=BINS)
+    settled = np.bincount(bins[scene.settled], minlength=BINS)
+    on_time = np.bincount(bins[scene.on_time], minlength=BINS)
     pen.text(LEFT, top, "share on time, by arrival", 18, GREY)
     base = top + 10 + height
     pen.box(LEFT, base - height, width, height, CARD)
@@ -387,7 +388,7 @@ def _draw_time(pen: _Pen, scene: _Scene, top: float) -> None:
     pen.box(LEFT, base + 3, width * scene.now_ms / scene.end_ms, 7, INK)
     free = float(LEFT)
     warm_up = scene.config.warmup_ms / scene.end_ms
-    for share, what in ((warm_up, "measured from here"), *scene.events()):
+    for share, what in sorted([(warm_up, "measured from here"), *scene.events()]):
         x = LEFT + share * width
         pen.box(x - 1, base - height - 4, 2, height + 20, INK)
         half = _written(pen.pygame, what, 20, INK).get_width() / 2

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,17 +65,19 @@ def read_trace(path: str | Path) -> Trace:
 
 @lru_cache(maxsize=8)
 def _read(path: str, modified: int, size: int) -> Trace:
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        try:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             rows = list(_rows(path, csv.reader(file)))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise TraceError(f"{path} is not a CSV text file: {error}") from error
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path} is not a CSV text file: {error}") from error
     if len(rows) < 2 or rows[-1][0] == rows[0][0]:
         raise TraceError(f"{path} has {len(rows)} arrivals; a trace needs two at different times")
     start = rows[0][0]
-    # Whole 100 ns units keep Azure's seven digits exact until here.
+    # Timestamps are whole numbers of ns, so that their differences are exact.
     trace = Trace(
-        np.array([(time - start) / 10_000 for time, _, _ in rows]),
+        np.array([(time - start) / 1_000_000 for time, _, _ in rows]),
         np.array([prompt for _, prompt, _ in rows], dtype=np.int64),
         np.array([output for _, _, output in rows], dtype=np.int64),
     )
@@ -83,19 +86,20 @@ def _read(path: str, modified: int, size: int) -> Trace:
     return trace
 
 
-def _rows(path: str, reader: Iterator[list[str]]) -> Iterator[tuple[float, int, int]]:
+def _rows(path: str, reader: Any) -> Iterator[tuple[float, int, int]]:
     header = [name.strip() for name in next(reader, [])]
-    for columns, parse in ((AZURE_COLUMNS, _timestamp), (GENERIC_COLUMNS, _seconds)):
-        if all(name in header for name in columns):
-            break
-    else:
+    formats = ((AZURE_COLUMNS, _timestamp), (GENERIC_COLUMNS, _seconds))
+    found = [known for known in formats if set(known[0]) <= set(header)]
+    if not found:
         raise TraceError(
             f"{path}, line 1: the columns are {', '.join(header) or 'none'}; a trace has "
             f"{', '.join(AZURE_COLUMNS)} or {', '.join(GENERIC_COLUMNS)}"
         )
+    columns, parse = found[0]
     where = [header.index(name) for name in columns]
     previous: float | None = None
-    for line, row in enumerate(reader, start=2):
+    for row in reader:
+        line = reader.line_num  # a quoted field may span lines
         if not row:
             continue
         try:
@@ -114,11 +118,12 @@ def _rows(path: str, reader: Iterator[list[str]]) -> Iterator[tuple[float, int, 
                 "times must not decrease"
             )
         previous = time
-        yield time, *(_count(path, line, name, cell) for name, cell in zip(columns[1:], cells[1:]))  # type: ignore[misc]
+        prompt, output = (_count(path, line, columns[k], cells[k]) for k in (1, 2))
+        yield time, prompt, output
 
 
-def _timestamp(text: str) -> float:
-    """Return a timestamp as whole 100 ns units."""
+def _timestamp(text: str) -> int:
+    """Return a timestamp as a whole number of ns: a float would be off by microseconds."""
     seconds, _, fraction = text.partition(".")
     if fraction and not (fraction.isascii() and fraction.isdigit() and len(fraction) <= 9):
         raise ValueError("the fraction of a second must be up to nine digits")
@@ -126,21 +131,19 @@ def _timestamp(text: str) -> float:
         moment = datetime.strptime(seconds, "%Y-%m-%d %H:%M:%S")
     except ValueError:
         raise ValueError("must look like 2023-11-16 18:15:46.6805900") from None
-    whole = (
-        moment.toordinal() * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second
-    ) * 10_000_000
-    return whole + int(fraction.ljust(9, "0")) / 100 if fraction else whole
+    whole = moment.toordinal() * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second
+    return whole * 1_000_000_000 + int(fraction.ljust(9, "0"))
 
 
 def _seconds(text: str) -> float:
-    """Return a number of seconds as 100 ns units."""
+    """Return a number of seconds as ns."""
     try:
         value = float(text)
     except ValueError:
         raise ValueError("must be a number of seconds") from None
     if not np.isfinite(value) or value < 0:
         raise ValueError("must be finite and not negative")
-    return value * 10_000_000
+    return value * 1_000_000_000
 
 
 def _count(path: str, line: int, name: str, text: str) -> int:

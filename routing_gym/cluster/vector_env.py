@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from routing_gym.cluster.config import ClusterConfig, Conditions, resolve
 from routing_gym.cluster.engine import advance
 from routing_gym.cluster.env import InferenceCluster
-from routing_gym.cluster.metrics import Horizon, episode_metrics
+from routing_gym.cluster.metrics import METRICS, Horizon, episode_curves, episode_metrics
 from routing_gym.cluster.spaces import (
     Observation,
     ObservationLayout,
@@ -116,6 +116,26 @@ class InferenceClusterVector(RoutingVectorEnv):
             for episode, source in zip(self._episodes, self._sources, strict=True)
         ]
 
+    @property
+    def episodes(self) -> list[Episode | None]:
+        """Each row's current episode; None before the first reset."""
+        return self._episodes
+
+    @property
+    def undefined_metrics(self) -> dict[str, Any]:
+        """Every metric's name, without a value: what a yardstick fills in a part of."""
+        return dict.fromkeys(METRICS)
+
+    def progress(self) -> NDArray[np.float64]:
+        """Return the share of each row's episode that is over."""
+        return self.state.rows["tick"] / self.state.rows["cutoff"]
+
+    def episode_curves(self, row: int) -> dict[str, list[float]]:
+        """Return a row's curves; see `metrics.episode_curves`."""
+        episode = self._episodes[row]
+        assert episode is not None
+        return episode_curves(self.request_log(row), Horizon.of(episode.workload))
+
     def request_log(self, row: int) -> NDArray[Any]:
         """Return a row's request log; see `ClusterState.request_log`."""
         return self.state.request_log(row)
@@ -170,7 +190,7 @@ class InferenceClusterVector(RoutingVectorEnv):
         self.state.load(row, *episode)
 
     def _advance(
-        self, start: NDArray[np.bool_] | None, step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
+        self, start: NDArray[np.bool_], step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
     ) -> None:
         rows = self.state.rows
         if step is None:

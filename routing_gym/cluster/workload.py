@@ -202,7 +202,8 @@ class TraceWorkload(Workload):
         start = 0.0
         if not self.config.trace_full:
             start = float(streams[GAPS].random()) * (float(self._arrival_ms[-1]) - self.cutoff_ms)
-        first, last = np.searchsorted(self._arrival_ms, [start, start + self.cutoff_ms], side="left")
+        first = np.searchsorted(self._arrival_ms, start, side="left")
+        last = np.searchsorted(self._arrival_ms, start + self.cutoff_ms, side="right")
         # Rounding of the subtraction must not carry an arrival past the cutoff.
         arrival = np.minimum(self._arrival_ms[first:last] - start, self.cutoff_ms)
         return arrival, self._prompt[first:last], self._output[first:last]

@@ -23,9 +23,17 @@ class ConfigError(ValueError):
 
 
 class FrozenModel(BaseModel):
-    """Base of all config models: immutable, hashable, JSON-able; unknown keys are refused."""
+    """Base of all config models: immutable, JSON-able; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def model_copy(self: Model, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Model:
+        """Return a copy with some fields changed, without validation."""
+        copied = super().model_copy(update=update, deep=deep)
+        # Pydantic copies cached properties too, which would outlive the fields that they came from.
+        for name in copied.__dict__.keys() - type(copied).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 def configs_folder() -> Path:
@@ -107,6 +115,8 @@ def _explain(model: type[FrozenModel], item: Any) -> str:
         near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"allowed: {', '.join(fields)}"
         return f"{where} is not a field ({hint})"
+    if item["type"] == "missing":
+        return f"{where} is missing in {item['input']!r}"
     message = item["msg"].removeprefix("Value error, ")
     return f"{where} = {item['input']!r}: {message}" if where else message
 

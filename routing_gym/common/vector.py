@@ -64,7 +64,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
 
     @abstractmethod
     def _advance(
-        self, start: NDArray[np.bool_] | None, step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
+        self, start: NDArray[np.bool_], step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
     ) -> None:
         """Start the rows of `start`, step those of `step`, and observe the others into a fresh buffer.
 

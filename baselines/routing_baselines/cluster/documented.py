@@ -40,9 +40,10 @@ class RoundRobin(Policy):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Choose the next replica in turn; see `Policy.predict`."""
         eligible = eligible_replicas(observation, action_masks)
-        cursor = np.zeros(eligible.shape[:-1], np.int64) if state is None else np.asarray(state)
+        shape = eligible.shape[:-1]
+        cursor = np.zeros(shape, np.int64) if state is None else np.asarray(state).reshape(shape)
         if episode_start is not None:
-            cursor = np.where(episode_start, 0, cursor).reshape(eligible.shape[:-1])
+            cursor = np.where(np.reshape(episode_start, shape), 0, cursor)
         return nth_eligible(eligible, cursor % eligible.sum(axis=-1)), cursor + 1
 
 

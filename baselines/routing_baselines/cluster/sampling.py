@@ -17,17 +17,22 @@ Words = NDArray[np.uint64]
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-def splitmix64(state: Words) -> tuple[Words, NDArray[np.float64]]:
+def splitmix64(state: Words) -> tuple[Words, Words]:
     """Advance SplitMix64 (Steele, Lea and Flood, 2014), element by element.
 
     Returns:
-        The next state, and a uniform number on [0, 1) made of the output's upper 53 bits.
+        The next state and the output.
     """
     state = state + _GAMMA
     z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return state, (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return state, z ^ (z >> np.uint64(31))
+
+
+def uniform(state: Words) -> tuple[Words, NDArray[np.float64]]:
+    """Return the next state, and a number on [0, 1) made of the output's upper 53 bits."""
+    state, word = splitmix64(state)
+    return state, (word >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class RandomRouter(Policy):
@@ -44,8 +49,8 @@ class RandomRouter(Policy):
         self.seed = seed
 
     def initial_state(self, seeds: Sequence[int]) -> Words:
-        """Return the state of rows with these seeds; the high bits keep nearby seeds apart."""
-        return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64) * _GAMMA)[0]
+        """Return the state of rows with these seeds, hashed: rows a step apart would share their draws."""
+        return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64))[1]
 
     def predict(
         self,
@@ -75,7 +80,7 @@ class Random(RandomRouter):
 
     def draw(self, view: View, eligible: Bools, state: Words) -> tuple[NDArray[np.int64], Words]:
         """Draw one replica."""
-        state, u = splitmix64(state)
+        state, u = uniform(state)
         return nth_eligible(eligible, (u * eligible.sum(axis=-1)).astype(np.int64)), state
 
 
@@ -85,8 +90,8 @@ class PowerOfTwo(RandomRouter):
     def draw(self, view: View, eligible: Bools, state: Words) -> tuple[NDArray[np.int64], Words]:
         """Draw two replicas and take the one with less outstanding; ties go to the lower index."""
         size = eligible.sum(axis=-1)
-        state, u = splitmix64(state)
-        state, v = splitmix64(state)
+        state, u = uniform(state)
+        state, v = uniform(state)
         first = (u * size).astype(np.int64)
         # The second is drawn from the size - 1 others; with a single eligible replica it is the first again.
         step = 1 + (v * (size - 1)).astype(np.int64)

@@ -25,12 +25,13 @@ class LeastWork(StatelessRouter):
 
     def __init__(self, demand: tuple[float, float, float] | None = None) -> None:
         """Set the demand coefficients; by default those of the shipped config."""
-        self.demand: tuple[Any, Any, Any] = demand or ClusterConfig().demand.coefficients
+        self.demand: tuple[Any, Any, Any] = demand or ClusterConfig.create().demand.coefficients
 
     def configure(self, configs: Sequence[ClusterConfig]) -> None:
         """Take over each row's demand coefficients."""
         # Rows mostly share a few conditions, and a trace's coefficients need the trace.
-        known = {id(config): make_workload(config).demand for config in configs}
+        different = {id(config): config for config in configs}
+        known = {key: make_workload(config).demand for key, config in different.items()}
         rows = [known[id(config)] for config in configs]
         a, b, c = (per_row([row[k] for row in rows]) for k in range(3))
         self.demand = (a, b, c)

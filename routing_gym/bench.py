@@ -1,0 +1,222 @@
+"""`routing-gym bench`: how fast everything installed is on this machine (DESIGN 7).
+
+A benchmark is a callable that takes the seconds one measurement may last and returns its rate. Other
+packages add theirs through the entry-point group `routing_gym.benchmarks`: a function that returns a list of
+`Benchmark`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from statistics import median
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils.performance import benchmark_init, benchmark_step
+from gymnasium.vector import AutoresetMode
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from routing_gym.evaluation.runner import ENVIRONMENTS
+
+VECTOR_ROWS = 1024
+MEAN_DECISIONS = 2700.0  # of an episode of the default config: 180/s for 15 s
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Something to measure.
+
+    Attributes:
+        name: what is measured.
+        unit: of the rate; `s` marks a duration, of which less is better.
+        measure: takes seconds, returns the rate (or duration) over about that long.
+        floor: what the design asks for on its reference machine, where CartPole makes 200,000 steps/s.
+        relative: whether the floor is a multiple of CartPole's rate on this machine.
+        once: whether it is measured once, as it is slow and repeats nothing.
+    """
+
+    name: str
+    unit: str
+    measure: Callable[[float], float]
+    floor: float | None = None
+    relative: bool = False
+    once: bool = False
+
+
+REFERENCE = "CartPole-v1 through gym.make"
+REFERENCE_RATE = 200_000.0
+
+
+def benchmarks() -> list[Benchmark]:
+    """Return the environments' own benchmarks."""
+    env_id = ENVIRONMENTS["cluster"]
+    return [
+        Benchmark(REFERENCE, "steps/s", lambda seconds: _steps("CartPole-v1", seconds)),
+        Benchmark(
+            f"{env_id} through gym.make",
+            "steps/s",
+            lambda seconds: _steps(env_id, seconds),
+            floor=1.0,
+            relative=True,
+        ),
+        Benchmark(
+            f"{env_id}, {VECTOR_ROWS} rows",
+            "decisions/s",
+            lambda seconds: _vector_decisions(env_id, seconds),
+            floor=3e6,
+        ),
+        Benchmark(
+            f"{env_id}, gym.make and first reset",
+            "envs/s",
+            lambda seconds: benchmark_init(lambda: gym.make(env_id), int(max(1, seconds)), 0),
+        ),
+        Benchmark("import routing_gym", "s", _import_time, floor=0.6),
+        Benchmark("first reset, kernel compiled (cold)", "s", lambda _: _first_reset(cold=True), once=True),
+        Benchmark("first reset, kernel from the cache (warm)", "s", lambda _: _first_reset(cold=False)),
+    ]
+
+
+def _steps(env_id: str, seconds: float) -> float:
+    """Return steps/s with random actions, resets included, as Gymnasium measures it."""
+    env = gym.make(env_id)
+    benchmark_step(env, 0, seed=0)  # compiles
+    # Whole seconds only: Gymnasium asks for an int, and compares a float just as well.
+    rate = benchmark_step(env, seconds, seed=0)  # type: ignore[arg-type]
+    env.close()
+    return rate
+
+
+def _vector_decisions(env_id: str, seconds: float) -> float:
+    """Return decisions/s with random valid actions and full observations, resets included.
+
+    Rows that start together end together, so what is timed is whole episodes: a reset of every row and as
+    many steps as an episode has decisions on average, again and again.
+    """
+    rng = np.random.default_rng(0)
+    envs = gym.make_vec(env_id, num_envs=VECTOR_ROWS, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs.reset(seed=0)
+    envs.step(np.zeros(VECTOR_ROWS, np.int64))  # compiles
+    steps = round(MEAN_DECISIONS)
+    decisions, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        _, info = envs.reset()
+        for _ in range(steps):
+            mask = info["action_mask"]
+            _, _, _, _, info = envs.step((rng.random(mask.shape) * mask).argmax(axis=1))
+        decisions += steps * VECTOR_ROWS
+    return decisions / (time.perf_counter() - start)
+
+
+def _import_time(_: float) -> float:
+    """Return how long a fresh process takes for `import routing_gym`, beyond starting Python."""
+    code = "import time; s = time.perf_counter(); import routing_gym; print(time.perf_counter() - s)"
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def _first_reset(cold: bool) -> float:
+    """Return how long a fresh process takes to compile (or load) the kernel and reset."""
+    code = (
+        "import gymnasium as gym, routing_gym, time; s = time.perf_counter(); "
+        f"gym.make({ENVIRONMENTS['cluster']!r}).reset(seed=0); print(time.perf_counter() - s)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, "NUMBA_CACHE_DIR": folder} if cold else dict(os.environ)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ
+        )
+    return float(done.stdout)
+
+
+def run_benchmarks(console: Console, seconds: float, repeats: int) -> None:
+    """Measure everything that is installed and print a table.
+
+    Repeats go round all rows in turn, so that a busy moment of a shared machine does not fall on one row
+    alone; medians are shown, and each rate as a multiple of CartPole's in the same run.
+
+    Args:
+        console: where to print.
+        seconds: for each measurement.
+        repeats: measurements per row.
+    """
+    listed = benchmarks()
+    for entry in entry_points(group="routing_gym.benchmarks"):
+        listed += entry.load()()
+    found: dict[str, list[float]] = {row.name: [] for row in listed}
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("bench", total=sum(1 if row.once else repeats for row in listed))
+        for turn in range(repeats):
+            for row in listed:
+                if turn == 0 or not row.once:
+                    progress.update(task, description=row.name)
+                    found[row.name].append(row.measure(seconds))
+                    progress.advance(task)
+    medians = {name: median(values) for name, values in found.items()}
+    reference = medians[REFERENCE]
+    table = Table(title="Speed on this machine", title_justify="left")
+    for header in ("what", "median", "unit", "spread", "× CartPole", "floor", ""):
+        table.add_column(header, justify="left" if header in ("what", "unit") else "right")
+    for row in listed:
+        value, values = medians[row.name], found[row.name]
+        duration = row.unit == "s"
+        table.add_row(
+            row.name,
+            _number(value),
+            row.unit,
+            f"{_number(min(values))}–{_number(max(values))}",
+            "" if duration else f"{value / reference:.2f}",
+            _floor(row),
+            _verdict(row, value, reference),
+        )
+    console.print(table)
+    console.print(
+        f"Medians of {repeats}. Floors are of a machine on which CartPole makes {REFERENCE_RATE:,.0f} steps/s; "
+        f"here it makes {reference:,.0f}, so each is scaled by {reference / REFERENCE_RATE:.2f}."
+    )
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("routing-gym", "gymnasium", "numpy", "numba")
+    )
+    console.print(f"{versions}, Python {platform.python_version()}; {_processor()}, {os.cpu_count()} CPUs.")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _floor(row: Benchmark) -> str:
+    if row.floor is None:
+        return ""
+    return f"{row.floor:g} × CartPole" if row.relative else _number(row.floor)
+
+
+def _verdict(row: Benchmark, value: float, reference: float) -> str:
+    """Compare with the floor, scaled to this machine by CartPole's rate."""
+    if row.floor is None:
+        return ""
+    if row.relative:
+        return "ok" if value >= row.floor * reference else "below"
+    scale = reference / REFERENCE_RATE
+    if row.unit == "s":
+        return "ok" if value <= row.floor / scale else "below"
+    return "ok" if value >= row.floor * scale else "below"
+
+
+def _processor() -> str:
+    """Return the processor's name where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

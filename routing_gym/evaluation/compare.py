@@ -1,0 +1,113 @@
+"""A comparison from start to finish: play, keep, summarise, plot, print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from routing_gym.evaluation import report
+from routing_gym.evaluation.results import ResultFolder, make_plan, read_curves, strict_json
+from routing_gym.evaluation.runner import Condition, Router, make_jobs, run_jobs
+
+
+def compare(
+    family: str,
+    routers: Sequence[Router],
+    conditions: Sequence[Condition],
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    reference: str | None = None,
+    workers: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+    curves: bool = True,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Compare routers on the same seeded episodes.
+
+    Writes `episodes.csv` and `curves.jsonl` while it goes on, then `summary.json`, `summary.md` and plots;
+    `config.yaml` says how to run it again. An interrupt leaves the finished episodes, and `resume` goes on.
+
+    Args:
+        family: `cluster`.
+        routers: what to compare; labels must differ.
+        conditions: under which conditions; names must differ.
+        seeds: the episodes of each condition.
+        out: the results folder.
+        reference: label of the router that differences are taken to; by default the first.
+        workers: processes.
+        resume: go on with the results that `out` holds of this run.
+        overwrite: throw away the results that `out` holds.
+        curves: keep latency and queue curves, and draw them.
+        console: where to print; by default nothing is printed.
+
+    Returns:
+        The summary; see `report.summarise`.
+
+    Raises:
+        ResultsError: `out` cannot be used as asked.
+        ValueError: labels or names that are not unique, or an unknown reference.
+    """
+    console = console or Console(quiet=True)
+    labels = [router.label for router in routers]
+    for what, names in (("router", labels), ("condition", [c.name for c in conditions])):
+        double = sorted({name for name in names if names.count(name) > 1})
+        if double:
+            raise ValueError(f"{what} {double[0]!r} is listed twice; each needs a name of its own")
+    reference = reference or labels[0]
+    if reference not in labels:
+        raise ValueError(f"reference = {reference!r}: must be one of the routers, {', '.join(labels)}")
+    plan = make_plan(
+        family,
+        routers,
+        conditions,
+        seeds,
+        roles=[router.role for router in routers],
+        reference=reference,
+        curves=curves,
+    )
+    folder = ResultFolder(out, plan, resume=resume, overwrite=overwrite)
+    jobs = make_jobs(routers, conditions, seeds)
+    left = [job for job in jobs if job.key not in folder.done]
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[finished]} of {task.total:.0f} episodes"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    with bar:
+        task = bar.add_task(
+            "compare", total=len(jobs), completed=len(jobs) - len(left), finished=len(folder.done)
+        )
+        for result in run_jobs(
+            left, workers=workers, curves=curves, progress=lambda more: bar.advance(task, more)
+        ):
+            folder.add(result)
+            bar.update(task, description=result.job.router.label, finished=len(folder.done))
+    rows = folder.finish()
+    summary = report.summarise(plan, rows)
+    _write(folder.path / "summary.json", json.dumps(strict_json(summary), indent=1, allow_nan=False))
+    _write(folder.path / "summary.md", report.to_markdown(summary, plan))
+    report.print_tables(console, summary)
+    try:
+        from routing_gym.evaluation.plots import write_plots
+
+        plots = write_plots(folder.path, plan, rows, read_curves(folder.path))
+    except ImportError:
+        console.print('No plots: matplotlib is missing; pip install "routing-gym[plots]"')
+        plots = []
+    names = ["episodes.csv", "summary.md", "config.yaml", *(plot.name for plot in plots)]
+    console.print(f"Results in {folder.path}: {', '.join(names)}")
+    return summary
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text + "\n", encoding="utf-8")

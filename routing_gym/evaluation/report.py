@@ -1,0 +1,362 @@
+"""Summaries of results as data, Markdown and terminal tables (DESIGN 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from routing_gym.evaluation.statistics import (
+    Estimate,
+    paired_difference,
+    probability_of_improvement,
+    stratified_iqm,
+)
+
+DASH, INFINITE = "—", "∞"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the tables: the median of a metric over seeds, in percent or with some decimals."""
+
+    title: str
+    metric: str
+    percent: bool = False
+    decimals: int = 1
+    span: bool = False  # show min to max over seeds beside the median
+
+    def show(self, cell: Mapping[str, Any] | None) -> str:
+        """Format a metric's statistics."""
+        if not cell:
+            return DASH
+        text = self.number(cell["median"])
+        if self.span:
+            text += f" ({self.number(cell['min'])}–{self.number(cell['max'])})"
+        return text
+
+    def number(self, value: float | None) -> str:
+        """Format one number."""
+        if value is None:
+            return DASH
+        if math.isinf(value):
+            return INFINITE
+        return f"{100.0 * value if self.percent else value:.{self.decimals}f}"
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How a family's results are shown: the score that decides, and the columns beside it."""
+
+    family: str
+    score: str
+    unit: str  # of the score's differences, after scaling
+    scale: float
+    columns: tuple[Column, ...]
+    note: str
+
+
+CLUSTER = Presentation(
+    family="cluster",
+    score="attainment",
+    unit="points",
+    scale=100.0,
+    columns=(
+        Column("attain %", "attainment", percent=True),
+        Column("p50 ms", "p50_ms"),
+        Column("p99 ms (min–max)", "p99_ms", decimals=0, span=True),
+        Column("p99 all", "p99_all_ms", decimals=0),
+        Column("largest 5 %", "attainment_largest_5pct", percent=True),
+        Column("miss %", "slo_miss_rate", percent=True),
+        Column("shed %", "shed_rate", percent=True),
+    ),
+    note=(
+        "Medians over seeds. Attainment: on time / all arrivals. p50, p99: completed requests; p99 all: all "
+        f"arrivals, {INFINITE} where it falls on one not completed. largest 5 %: attainment of the largest "
+        "requests. The range of p99 is no confidence interval."
+    ),
+)
+PRESENTATIONS = {"cluster": CLUSTER}
+
+
+def summarise(plan: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """Turn rows of episodes into a run's summary.
+
+    Args:
+        plan: the run's plan; its routers and conditions give the order.
+        rows: episodes, as `results.read_episodes` returns them.
+
+    Returns:
+        JSON-able: `reference`, `score`, `conditions` (per condition: `routers` with statistics of every
+        metric over seeds, the paired `difference` to the reference, and `best`), and `overall`.
+    """
+    run = plan["run"]
+    show = PRESENTATIONS[run["family"]]
+    labels = [router["label"] for router in run["routers"]]
+    roles = dict(zip(labels, run["roles"], strict=True))
+    table: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in rows:
+        table.setdefault((row["condition"], row["router"]), {})[row["seed"]] = row
+    conditions = []
+    for condition in run["conditions"]:
+        here = {
+            label: table[condition["name"], label] for label in labels if (condition["name"], label) in table
+        }
+        scores = {label: _scores(episodes, run["seeds"], show.score) for label, episodes in here.items()}
+        reference = scores.get(run["reference"])
+        conditions.append(
+            {
+                "name": condition["name"],
+                "labels": condition["labels"],
+                "config_hash": condition["config_hash"],
+                **best_of({label: s for label, s in scores.items() if roles[label] == "router"}),
+                "routers": {
+                    label: {
+                        "role": roles[label],
+                        "episodes": len(episodes),
+                        "difference": None
+                        if reference is None or label == run["reference"]
+                        else _as_dict(paired_difference(scores[label], reference)),
+                        "metrics": _statistics(list(episodes.values())),
+                    }
+                    for label, episodes in here.items()
+                },
+            }
+        )
+    return {
+        "family": run["family"],
+        "score": show.score,
+        "reference": run["reference"],
+        "seeds": run["seeds"],
+        "conditions": conditions,
+        "overall": _overall(run, labels, roles, table, show),
+    }
+
+
+def best_of(scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Tell which router is best: one whose difference to every other excludes 0, or none.
+
+    Args:
+        scores: (seeds,) per router.
+
+    Returns:
+        `best`, a label or None, and `tied`: those that the highest mean does not beat, itself included.
+    """
+    means = {label: float(np.nanmean(s)) for label, s in scores.items() if np.isfinite(s).any()}
+    if not means:
+        return {"best": None, "tied": []}
+    top = max(means, key=lambda label: means[label])
+    tied = [top]
+    for label in means:
+        difference = paired_difference(scores[top], scores[label])
+        if label != top and (difference is None or not difference.excludes_zero):
+            tied.append(label)
+    return {"best": top if len(tied) == 1 else None, "tied": tied if len(tied) > 1 else []}
+
+
+def _scores(episodes: Mapping[int, Row], seeds: Sequence[int], score: str) -> np.ndarray:
+    values = [episodes.get(seed, {}).get(score) for seed in seeds]
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _statistics(episodes: Sequence[Row]) -> dict[str, Any]:
+    """Return median, min, max and mean of each number over episodes; undefined ones are left out."""
+    result: dict[str, Any] = {}
+    for name in episodes[0]:
+        values = [row[name] for row in episodes if isinstance(row[name], (int, float))]
+        if not values or name in ("seed", "router", "condition"):
+            continue
+        finite = not any(math.isinf(value) for value in values)
+        result[name] = {
+            "median": median(values),
+            "min": min(values),
+            "max": max(values),
+            "mean": sum(values) / len(values) if finite else math.inf,
+            "defined": len(values),
+        }
+    return result
+
+
+def _overall(
+    run: Mapping[str, Any],
+    labels: Sequence[str],
+    roles: Mapping[str, str],
+    table: Mapping[tuple[str, str], Mapping[int, Row]],
+    show: Presentation,
+) -> dict[str, Any]:
+    """Return statistics over all conditions, of the routers whose every episode is there and defined."""
+    names = [condition["name"] for condition in run["conditions"]]
+    complete: dict[str, np.ndarray] = {}
+    for label in labels:
+        scores = np.array(
+            [_scores(table.get((name, label), {}), run["seeds"], show.score) for name in names]
+        )
+        if np.isfinite(scores).all():
+            complete[label] = scores
+    reference = complete.get(run["reference"])
+    overall = {}
+    for label, scores in complete.items():
+        entry = {
+            "role": roles[label],
+            "mean": float(scores.mean()),
+            "iqm": _as_dict(stratified_iqm(scores)),
+            "difference": None,
+            "probability_of_improvement": None,
+        }
+        if reference is not None and label != run["reference"]:
+            # Conditions share their seeds, so a seed's mean over conditions is what varies by chance.
+            entry["difference"] = _as_dict(paired_difference(scores.mean(axis=0), reference.mean(axis=0)))
+            entry["probability_of_improvement"] = probability_of_improvement(scores, reference)
+        overall[label] = entry
+    return {
+        "routers": overall,
+        **best_of({label: s.mean(axis=0) for label, s in complete.items() if roles[label] == "router"}),
+    }
+
+
+def _as_dict(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else {**estimate._asdict(), "tie": not estimate.excludes_zero}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table ready to be shown: cells as text, and which rows are yardsticks."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: list[list[str]]
+    yardsticks: list[bool]
+
+
+def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
+    """Lay out a summary's tables: one per condition, and one over all where there are several."""
+    show = PRESENTATIONS[summary["family"]]
+    reference = summary["reference"]
+    result = []
+    for condition in summary["conditions"]:
+        rows = []
+        for label, router in condition["routers"].items():
+            cells = [column.show(router["metrics"].get(column.metric)) for column in show.columns]
+            rows.append([_name(label, router, condition), *cells, _difference(label, router, reference, show)])
+        result.append(
+            Sheet(
+                condition["name"],
+                ("router", *(column.title for column in show.columns), f"Δ to {reference}, {show.unit}"),
+                rows,
+                [router["role"] == "yardstick" for router in condition["routers"].values()],
+            )
+        )
+    overall = summary["overall"]
+    if len(summary["conditions"]) > 1 and overall["routers"]:
+        rows = []
+        for label, router in overall["routers"].items():
+            iqm, better = router["iqm"], router["probability_of_improvement"]
+            rows.append(
+                [
+                    _name(label, router, overall),
+                    f"{show.scale * router['mean']:.2f}",
+                    f"{show.scale * iqm['value']:.1f} [{show.scale * iqm['low']:.1f}, "
+                    f"{show.scale * iqm['high']:.1f}]",
+                    _difference(label, router, reference, show),
+                    DASH if better is None else f"{better:.2f}",
+                ]
+            )
+        result.append(
+            Sheet(
+                f"All {len(summary['conditions'])} conditions, {show.score}",
+                ("router", "mean %", "IQM [95 %]", f"Δ to {reference}, {show.unit}", "P(better)"),
+                rows,
+                [router["role"] == "yardstick" for router in overall["routers"].values()],
+            )
+        )
+    return result
+
+
+def _name(label: str, router: Mapping[str, Any], place: Mapping[str, Any]) -> str:
+    invalid = router.get("metrics", {}).get("invalid_actions", {}).get("mean", 0)
+    mark = " ★" if place["best"] == label else ""
+    return f"{label}{mark}" + (f" ({invalid:.0f} invalid)" if invalid else "")
+
+
+def _difference(label: str, router: Mapping[str, Any], reference: str, show: Presentation) -> str:
+    difference = router["difference"]
+    if label == reference:
+        return "reference"
+    if difference is None:
+        return DASH
+    value, low, high = (show.scale * difference[key] for key in ("value", "low", "high"))
+    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"tie {text}" if difference["tie"] else text
+
+
+def remarks(summary: Mapping[str, Any]) -> list[str]:
+    """Say in words how to read the tables, and which conditions have no single best router."""
+    show = PRESENTATIONS[summary["family"]]
+    lines = [
+        show.note,
+        f"Δ: mean paired difference over {len(summary['seeds'])} seeds with its 95 % bootstrap interval; a tie "
+        "where that holds 0. ★: better than every other router by such an interval. Yardsticks (italic) know "
+        "more than a router can, or are bounds.",
+    ]
+    ties = [
+        f"{condition['name']}: {', '.join(condition['tied'])}"
+        for condition in summary["conditions"]
+        if condition["tied"]
+    ]
+    if ties:
+        lines.append("No single best router: " + "; ".join(ties) + ".")
+    return lines
+
+
+def to_markdown(summary: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """Return the summary as a Markdown page."""
+    lines = [
+        f"# Comparison: {plan['run']['environment']}",
+        "",
+        f"`{plan['command']}`",
+        "",
+        ", ".join(f"{name} {version}" for name, version in plan["versions"].items())
+        + f", Python {plan['python']}; {plan['machine']}.",
+        "",
+    ]
+    for sheet in sheets(summary):
+        lines += [f"## {sheet.title}", "", *markdown_table(sheet), ""]
+    for remark in remarks(summary):
+        lines += [remark, ""]
+    return "\n".join(lines)
+
+
+def markdown_table(sheet: Sheet) -> list[str]:
+    """Return a sheet as the lines of a Markdown table; yardsticks are in italics."""
+    lines = ["| " + " | ".join(sheet.headers) + " |", "|" + "---|" * len(sheet.headers)]
+    for cells, yardstick in zip(sheet.rows, sheet.yardsticks, strict=True):
+        name = f"*{cells[0]}*" if yardstick else cells[0]
+        lines.append("| " + " | ".join([name, *cells[1:]]) + " |")
+    return lines
+
+
+def print_tables(console: Console, summary: Mapping[str, Any], most: int = 8) -> None:
+    """Print a summary's tables; of more than `most` conditions only the one over all."""
+    tables = sheets(summary)
+    if len(summary["conditions"]) > most:
+        console.print(f"{len(summary['conditions'])} conditions: each one's table is in summary.md")
+        tables = tables[len(summary["conditions"]) :]
+    for sheet in tables:
+        table = Table(title=sheet.title, title_justify="left", title_style="bold", header_style="bold")
+        for k, header in enumerate(sheet.headers):
+            table.add_column(header, justify="left" if k == 0 else "right", no_wrap=True)
+        for cells, yardstick in zip(sheet.rows, sheet.yardsticks, strict=True):
+            style = "italic dim" if yardstick else "bold" if "★" in cells[0] else ""
+            table.add_row(*(Text(cell) for cell in cells), style=style)
+        console.print(table)
+    for remark in remarks(summary):
+        console.print(Text(remark, style="dim"))

@@ -1,0 +1,272 @@
+"""A folder of results: episodes on disk as they finish, and all that is needed to run them again."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from routing_gym.common.config import config_hash
+from routing_gym.evaluation.runner import ENVIRONMENTS, Condition, Result, Router
+
+EPISODES, CURVES, PLAN = "episodes.csv", "curves.jsonl", "config.yaml"
+PACKAGES = ("routing-gym", "gymnasium", "numpy", "numba")
+
+
+class ResultsError(ValueError):
+    """A results folder that cannot be used as asked; the message says why and what can be done."""
+
+
+def make_plan(
+    family: str,
+    routers: Sequence[Router],
+    conditions: Sequence[Condition],
+    seeds: Sequence[int],
+    **settings: Any,
+) -> dict[str, Any]:
+    """Describe a run completely: what identifies it (`run`), and where and by what it was made."""
+    return {
+        "run": {
+            "family": family,
+            "environment": ENVIRONMENTS[family],
+            "routers": [{"label": r.label, "name": r.name, "params": dict(r.params)} for r in routers],
+            "conditions": [
+                {
+                    "name": c.name,
+                    "labels": dict(c.labels),
+                    "config_hash": config_hash(c.config),
+                    "config": c.config.model_dump(mode="json"),
+                }
+                for c in conditions
+            ],
+            "seeds": list(seeds),
+            **settings,
+        },
+        "command": " ".join(["routing-gym", *sys.argv[1:]]),
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }
+
+
+class ResultFolder:
+    """Where a run's results lie.
+
+    Attributes:
+        path: the folder.
+        done: keys (router, condition, seed) of the episodes that are on disk.
+    """
+
+    def __init__(
+        self, path: str | Path, plan: Mapping[str, Any], resume: bool = False, overwrite: bool = False
+    ) -> None:
+        """Open a folder for a run.
+
+        Args:
+            path: created where missing.
+            plan: what `make_plan` returns.
+            resume: go on with what the folder holds, if it is of the same run.
+            overwrite: throw away what the folder holds of a run.
+
+        Raises:
+            ResultsError: the folder holds results and neither was asked for, or those of another run.
+        """
+        self.path = Path(path)
+        self.done: set[tuple[str, str, int]] = set()
+        self._plan = plan
+        self._columns: list[str] | None = None
+        if self.path.exists() and not self.path.is_dir():
+            raise ResultsError(f"{self.path} is a file; results need a folder")
+        held = [name for name in (EPISODES, CURVES, PLAN) if (self.path / name).exists()]
+        if held and overwrite:
+            for name in held:
+                (self.path / name).unlink()
+        elif held and not resume:
+            raise ResultsError(f"{self.path} already holds results; go on with --resume, or --overwrite them")
+        elif held:
+            self._take_over()
+        self.path.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(_plain(plan), sort_keys=False, allow_unicode=True, width=110)
+        _replace(self.path / PLAN, text)
+
+    def add(self, result: Result) -> None:
+        """Put a finished episode on disk."""
+        job = result.job
+        if result.curves:
+            line = {"router": job.router.label, "condition": job.condition.name, "seed": job.seed}
+            with open(self.path / CURVES, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line | result.curves) + "\n")
+        row = {
+            "router": job.router.label,
+            "condition": job.condition.name,
+            **job.condition.labels,
+            "seed": job.seed,
+            "config_hash": config_hash(job.condition.config),
+            **result.metrics,
+        }
+        with open(self.path / EPISODES, "a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            if self._columns is None:
+                self._columns = list(row)
+                writer.writerow(self._columns)
+            writer.writerow(_cell(row[name]) for name in self._columns)
+        self.done.add(job.key)
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Put the episodes in the plan's order, so that the same run gives the same bytes; return them."""
+        run = self._plan["run"]
+        routers = {router["label"]: k for k, router in enumerate(run["routers"])}
+        conditions = {condition["name"]: k for k, condition in enumerate(run["conditions"])}
+
+        def place(row: Mapping[str, Any]) -> tuple[int, int, int]:
+            return conditions[row["condition"]], routers[row["router"]], row["seed"]
+
+        rows = sorted(read_episodes(self.path), key=place)
+        self._write_episodes(rows)
+        curves = sorted(read_curves(self.path), key=place)
+        _replace(self.path / CURVES, "".join(json.dumps(line) + "\n" for line in curves))
+        return rows
+
+    def _take_over(self) -> None:
+        held = self.path / PLAN
+        if not held.exists():
+            raise ResultsError(f"{self.path} holds results without {PLAN}; --overwrite them")
+        old, new = read_plan(self.path)["run"], _plain(self._plan["run"])
+        different = [key for key in new if old.get(key) != new[key]]
+        if different:
+            raise ResultsError(
+                f"{self.path} holds another run ({', '.join(different)} differ); choose another --out, or "
+                "--overwrite it"
+            )
+        # An interrupt may have left half a line, or an episode's curves without its row.
+        with_curves = {(line["router"], line["condition"], line["seed"]) for line in read_curves(self.path)}
+        roles = {router["label"]: Router(**router).role for router in new["routers"]}
+        rows = []
+        for row in read_episodes(self.path):
+            key = (row["router"], row["condition"], row["seed"])
+            if key not in self.done and (
+                key in with_curves or not new.get("curves") or roles[key[0]] == "yardstick"
+            ):
+                self.done.add(key)
+                rows.append(row)
+        self._write_episodes(rows)
+        kept = [
+            line
+            for line in read_curves(self.path)
+            if (line["router"], line["condition"], line["seed"]) in self.done
+        ]
+        _replace(self.path / CURVES, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def _write_episodes(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not rows:
+            (self.path / EPISODES).unlink(missing_ok=True)
+            return
+        self._columns = list(rows[0])
+        temporary = self.path / f"{EPISODES}.part"
+        with open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(self._columns)
+            writer.writerows([_cell(row[name]) for name in self._columns] for row in rows)
+        temporary.replace(self.path / EPISODES)
+
+
+def read_plan(path: str | Path) -> dict[str, Any]:
+    """Read the plan of a results folder, or the plan file itself."""
+    file = Path(path)
+    file = file / PLAN if file.is_dir() else file
+    try:
+        plan = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ResultsError(f"cannot read the plan {file}: {error}") from error
+    if not isinstance(plan, dict) or "run" not in plan:
+        raise ResultsError(f"{file} is not the {PLAN} of a results folder")
+    return plan
+
+
+def read_episodes(path: str | Path) -> list[dict[str, Any]]:
+    """Read the complete rows of a folder's episodes; empty cells are None."""
+    file = Path(path) / EPISODES
+    if not file.exists():
+        return []
+    text = file.read_text(encoding="utf-8")
+    complete = text[: text.rfind("\n") + 1]
+    rows = list(csv.reader(complete.splitlines()))
+    if not rows:
+        return []
+    header = rows[0]
+    return [
+        {name: _value(name, cell) for name, cell in zip(header, row, strict=True)}
+        for row in rows[1:]
+        if len(row) == len(header)
+    ]
+
+
+def read_curves(path: str | Path) -> list[dict[str, Any]]:
+    """Read the complete lines of a folder's curves."""
+    file = Path(path) / CURVES
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1] if line]
+
+
+def strict_json(value: Any) -> Any:
+    """Return a value for JSON, which knows no infinity: it becomes the string "inf"."""
+    if isinstance(value, Mapping):
+        return {key: strict_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict_json(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return "inf" if value > 0 else None
+    return value
+
+
+TEXT_COLUMNS = frozenset({"router", "condition", "scenario", "config_hash", "trace"})
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, np.ndarray):
+        return json.dumps([round(float(item), 9) for item in value])
+    if isinstance(value, (list, tuple)):
+        return json.dumps(list(value))
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _value(name: str, cell: str) -> Any:
+    if cell == "":
+        return None
+    if name in TEXT_COLUMNS:
+        return cell
+    if cell.startswith("["):
+        return json.loads(cell)
+    try:
+        return int(cell)
+    except ValueError:
+        pass
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _plain(value: Any) -> Any:
+    """Return what YAML gives back of a value: tuples as lists, paths as text."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that it is never seen half written."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
