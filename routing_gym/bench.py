@@ -122,7 +122,9 @@ def _vector_decisions(env_id: str, seconds: float) -> float:
 def _import_time(_: float) -> float:
     """Return how long a fresh process takes for `import routing_gym`, beyond starting Python."""
     code = "import time; s = time.perf_counter(); import routing_gym; print(time.perf_counter() - s)"
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    return float(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    )
 
 
 def _first_reset(cold: bool) -> float:
@@ -185,7 +187,8 @@ def run_benchmarks(console: Console, seconds: float, repeats: int) -> None:
         f"here it makes {reference:,.0f}, so each is scaled by {reference / REFERENCE_RATE:.2f}."
     )
     versions = ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("routing-gym", "gymnasium", "numpy", "numba")
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("routing-gym", "gymnasium", "numpy", "numba")
     )
     console.print(f"{versions}, Python {platform.python_version()}; {_processor()}, {os.cpu_count()} CPUs.")
 

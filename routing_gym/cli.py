@@ -21,15 +21,15 @@ from routing_gym.evaluation.results import ResultsError, read_plan
 from routing_gym.evaluation.runner import TEST_SEEDS_FROM, Condition, Router
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="LLM request routing as Gymnasium environments."
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="LLM request routing as Gymnasium environments.",
 )
 compare_app = typer.Typer(no_args_is_help=True, help="Compare routers on identical seeded episodes.")
 app.add_typer(compare_app, name="compare")
 
 SCENARIOS = ("steady", "burst", "straggler", "failure")
-CLUSTER_ROUTERS = (
-    "round_robin,least_queue,latency_aware,adaptive,least_work,deadline_aware,clairvoyant,bound"
-)
+CLUSTER_ROUTERS = "round_robin,least_queue,latency_aware,adaptive,least_work,deadline_aware,clairvoyant,bound"
 
 
 @compare_app.command("cluster")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -24,8 +25,8 @@ class Family(NamedTuple):
         weights: the weights of an environment's reward terms.
     """
 
-    short: dict[str, Any] = {}
-    overload: dict[str, Any] = {}
+    short: Mapping[str, Any] = MappingProxyType({})
+    overload: Mapping[str, Any] = MappingProxyType({})
     weights: Callable[[gym.Env], np.ndarray] = _cluster_weights
 
 

@@ -26,7 +26,9 @@ def exploration_conditions() -> list[Condition]:
 
 def _exploration(_: float) -> float:
     """Return the time of 24 conditions × 24 seeds × 4 routers through the runner, in one process."""
-    jobs = make_jobs([Router(name, f"cluster/{name}") for name in DOCUMENTED], exploration_conditions(), VALIDATION_SEEDS)
+    jobs = make_jobs(
+        [Router(name, f"cluster/{name}") for name in DOCUMENTED], exploration_conditions(), VALIDATION_SEEDS
+    )
     start = time.perf_counter()
     episodes = sum(1 for _ in run_jobs(jobs))
     assert episodes == len(jobs)

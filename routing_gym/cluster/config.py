@@ -283,8 +283,8 @@ class ClusterConfig(FrozenModel):
     @property
     def slowest_pace(self) -> float:
         """The slowest that a replica can become: service time per ms of demand, without jitter."""
-        slow = [event.factor or 1.0 for event in self.timeline if event.kind == "slowdown"]
-        return max(self.replica_service_ms) / self.reference_ms * max(slow, default=1.0)
+        slow = (event.factor or 1.0 for event in self.timeline if event.kind == "slowdown")
+        return max(self.replica_service_ms) / self.reference_ms * max([1.0, *slow])
 
 
 Range = tuple[float, float]

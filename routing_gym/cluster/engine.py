@@ -208,11 +208,11 @@ def _start(row: Any, replicas: Any, requests: Any) -> None:
         if request.reroutes > 0:
             replica.rerouted -= 1
         service = ((request.demand * replica.service_ms) / row.reference_ms * replica.slow) * request.jitter
-        ticks = math.ceil(service / row.step_ms)
+        # Past the cutoff all times are alike, and no whole number must overflow.
+        ticks = math.ceil(min(service / row.step_ms, float(NEVER)))
         replica.in_flight = r
         replica.started = request.start = row.tick
-        # Past the cutoff all times are alike, and the sum must not overflow.
-        replica.finish = int(min(row.tick + ticks, float(NEVER - 1)))
+        replica.finish = min(row.tick + ticks, NEVER - 1)
 
 
 @njit

@@ -153,6 +153,7 @@ class InferenceCluster(gym.Env[Observation, int]):
         base = self._source.config
         self.observation_space = observation_space(self.conditions, self._source.workload)
         self.action_space = action_space(base)
+        self._rejects = base.admission
         self._actions = base.replicas + base.admission
         self._layout = ObservationLayout(1, base.replicas, base.observation == "full")
         self._state = ClusterState(1, base.replicas)
@@ -278,8 +279,10 @@ class InferenceCluster(gym.Env[Observation, int]):
         return self._layout.single(buffer)
 
     def _mask(self) -> NDArray[np.int8]:
+        if not self._rejects:
+            return self._offered.copy()
         mask = np.ones(self._actions, np.int8)
-        mask[: self._layout.replicas] = self._offered
+        mask[:-1] = self._offered
         return mask
 
     def __getstate__(self) -> dict[str, Any]:

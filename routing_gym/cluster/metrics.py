@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from routing_gym.cluster.state import OUTCOME
 from routing_gym.cluster.workload import Workload
 from routing_gym.common.jit import njit
 
@@ -44,7 +44,10 @@ METRICS = (
 # Grids of the curves that plots are made of: latency in ms, and how many instants of the episode.
 CDF_GRID_MS = np.geomspace(1.0, 20_000.0, 173)
 TIMELINE_POINTS = 301
-GROUPS_BY_DEMAND = 10
+TENTHS = 10
+
+
+Floats = NDArray[np.float64]
 
 
 class Horizon(NamedTuple):
@@ -98,19 +101,11 @@ def episode_metrics(
         that was not completed. `replica_shares`: (N,), share of the accepted requests by the replica that
         accepted them last. None where undefined.
     """
+    columns = (np.ascontiguousarray(log[name], np.float64) for name in OUTCOME)
+    counts, latency, groups, accepted = _tally(*columns, *horizon)
+    arrivals, completed, shed, on_time, rejected, very_late, throughput, tokens = counts.tolist()
     measured_s = (horizon.cutoff_ms - horizon.warmup_ms) / 1000.0
-    completion = log["completion"]
-    throughput = np.count_nonzero((completion > horizon.warmup_ms) & (completion <= horizon.cutoff_ms))
-    first = np.searchsorted(log["arrival"], horizon.warmup_ms, side="right")
-    latency = completion[first:] - log["arrival"][first:]  # NaN where not completed
-    arrivals = len(latency)
-    finite = np.sort(latency[~np.isnan(latency)])
-    completed = len(finite)
-    on_time_each = latency <= horizon.deadline_ms
-    on_time = int(np.count_nonzero(on_time_each))
-    shed = int(np.count_nonzero(log["shed"][first:]))
-    very_late = int(np.count_nonzero(finite > 10.0 * horizon.deadline_ms)) + arrivals - completed
-
+    latency.sort()
     metrics: dict[str, Any] = {
         "arrivals": arrivals,
         "completed": completed,
@@ -118,68 +113,28 @@ def episode_metrics(
         "unfinished": arrivals - completed - shed,
         "on_time": on_time,
         "late": completed - on_time,
-        "rejected": int(np.count_nonzero(log["rejected"][first:])),
+        "rejected": rejected,
         "invalid_actions": invalid_actions,
         "attainment": _ratio(on_time, arrivals),
         "goodput_per_s": on_time / measured_s,
         "slo_miss_rate": _ratio(completed - on_time, completed),
         "shed_rate": _ratio(shed, arrivals),
-        "throughput_per_s": int(throughput) / measured_s,
-        "token_goodput_per_s": float(log["output"][first:][on_time_each].sum()) / measured_s,
-        "mean_latency_ms": float(finite.mean()) if completed else None,
-        "max_latency_ms": float(finite[-1]) if completed else None,
-        "share_over_10_deadlines": _ratio(very_late, arrivals),
+        "throughput_per_s": throughput / measured_s,
+        "token_goodput_per_s": tokens / measured_s,
+        "mean_latency_ms": float(latency.mean()) if completed else None,
+        "max_latency_ms": float(latency[-1]) if completed else None,
+        "share_over_10_deadlines": _ratio(very_late + arrivals - completed, arrivals),
     }
     for percent in PERCENTILES:
-        metrics[f"p{percent}_ms"] = nearest_rank(finite, percent, completed)
-        metrics[f"p{percent}_all_ms"] = nearest_rank(finite, percent, arrivals)
-    metrics |= _by_demand(log["demand"][first:], on_time_each)
-    replica = log["last_replica"][first:]
-    accepted = replica[replica >= 0]
-    shares = np.bincount(accepted.astype(np.int64), minlength=horizon.replicas) / max(len(accepted), 1)
-    metrics["replica_shares"] = shares if len(accepted) else None
+        metrics[f"p{percent}_ms"] = nearest_rank(latency, percent, completed)
+        metrics[f"p{percent}_all_ms"] = nearest_rank(latency, percent, arrivals)
+    shares = [_ratio(*group) for group in groups.tolist()]
+    metrics |= {f"attainment_q{k + 1}": shares[k] for k in range(4)}
+    metrics["attainment_largest_5pct"] = shares[4]
+    metrics["jain_demand_deciles"] = jain_index(shares[5:])
+    total = accepted.sum()
+    metrics["replica_shares"] = accepted / total if total else None
     return metrics
-
-
-def episode_curves(log: NDArray[Any], horizon: Horizon) -> dict[str, list[float]]:
-    """Return what plots need of an episode.
-
-    Args:
-        log: the episode's request log, dtype `state.REQUEST_LOG`.
-        horizon: when the cohort begins and ends.
-
-    Returns:
-        `latency_cdf`: the share of the cohort's arrivals completed within each latency of `CDF_GRID_MS`;
-        it ends below 1 where requests were shed or are unfinished. `outstanding`: requests arrived, not
-        shed and not completed, at `TIMELINE_POINTS` instants evenly spread over the episode.
-    """
-    cohort = log[log["arrival"] > horizon.warmup_ms]
-    latency = np.sort(cohort["completion"] - cohort["arrival"])  # NaN goes last
-    within = np.searchsorted(latency, CDF_GRID_MS, side="right")
-    instants = np.linspace(0.0, horizon.cutoff_ms, TIMELINE_POINTS)
-    accepted = log[~log["shed"]]
-    arrived = np.searchsorted(accepted["arrival"], instants, side="right")
-    left = np.searchsorted(np.sort(accepted["completion"]), instants, side="right")
-    return {
-        "latency_cdf": (within / max(len(cohort), 1)).round(6).tolist(),
-        "outstanding": (arrived - left).tolist(),
-    }
-
-
-def _by_demand(demand: NDArray[np.float64], on_time: NDArray[np.bool_]) -> dict[str, float | None]:
-    """Split the cohort by rank of demand (ties by arrival) and return the attainment of its parts."""
-    count = len(demand)
-    ranked = np.concatenate([[0], np.cumsum(on_time[stable_order(demand)])])
-
-    def attainment(first: int, last: int) -> float | None:
-        return _ratio(int(ranked[last] - ranked[first]), last - first)
-
-    result = {f"attainment_q{k + 1}": attainment(count * k // 4, count * (k + 1) // 4) for k in range(4)}
-    result["attainment_largest_5pct"] = attainment(count - -(-count // 20), count)
-    edges = [count * k // GROUPS_BY_DEMAND for k in range(GROUPS_BY_DEMAND + 1)]
-    deciles = [attainment(first, last) for first, last in pairwise(edges)]
-    result["jain_demand_deciles"] = jain_index(deciles)
-    return result
 
 
 @njit
@@ -214,6 +169,93 @@ def stable_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
             place -= 1
         order[place] = r
     return order
+
+
+@njit
+def _tally(
+    arrival: Floats,
+    completion: Floats,
+    demand: Floats,
+    output: Floats,
+    last_replica: Floats,
+    shed: Floats,
+    rejected: Floats,
+    warmup_ms: float,
+    cutoff_ms: float,
+    deadline_ms: float,
+    replicas: int,
+) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Count an episode in one pass; arguments are the columns of `OUTCOME` and a `Horizon`.
+
+    Returns:
+        Counts (arrivals, completed, shed, on time, rejected, completed later than ten deadlines, completions
+        in the measured time whenever they arrived, output tokens on time); latencies of completed requests,
+        ms; (on time, arrivals) of groups by rank of demand, ties by arrival: the four quarters, the largest
+        twentieth, the ten tenths; accepted requests by replica.
+    """
+    first = np.searchsorted(arrival, warmup_ms, side="right")
+    count = len(arrival) - first
+    counts = np.zeros(8, np.int64)
+    counts[0] = count
+    accepted = np.zeros(replicas, np.int64)
+    on_time = np.zeros(count, np.int64)
+    latencies = np.empty(count)
+    for r in range(len(arrival)):
+        if warmup_ms < completion[r] <= cutoff_ms:
+            counts[6] += 1
+        if r < first:
+            continue
+        counts[2] += shed[r] != 0
+        counts[4] += rejected[r] != 0
+        if last_replica[r] >= 0:
+            accepted[int(last_replica[r])] += 1
+        latency = completion[r] - arrival[r]
+        if np.isnan(latency):
+            continue
+        latencies[counts[1]] = latency
+        counts[1] += 1
+        counts[5] += latency > 10.0 * deadline_ms
+        if latency <= deadline_ms:
+            on_time[r - first] = 1
+            counts[3] += 1
+            counts[7] += int(output[r])
+    ranked = np.zeros(count + 1, np.int64)
+    ranked[1:] = np.cumsum(on_time[stable_order(demand[first:])])
+    groups = np.zeros((5 + TENTHS, 2), np.int64)
+    for g in range(len(groups)):
+        if g < 4:
+            low, high = count * g // 4, count * (g + 1) // 4
+        elif g == 4:
+            low, high = count - (count + 19) // 20, count
+        else:
+            low, high = count * (g - 5) // TENTHS, count * (g - 4) // TENTHS
+        groups[g] = ranked[high] - ranked[low], high - low
+    return counts, latencies[: counts[1]], groups, accepted
+
+
+def episode_curves(log: NDArray[Any], horizon: Horizon) -> dict[str, list[float]]:
+    """Return what plots need of an episode.
+
+    Args:
+        log: the episode's request log, dtype `state.REQUEST_LOG`.
+        horizon: when the cohort begins and ends.
+
+    Returns:
+        `latency_cdf`: the share of the cohort's arrivals completed within each latency of `CDF_GRID_MS`;
+        it ends below 1 where requests were shed or are unfinished. `outstanding`: requests arrived, not
+        shed and not completed, at `TIMELINE_POINTS` instants evenly spread over the episode.
+    """
+    cohort = log[log["arrival"] > horizon.warmup_ms]
+    latency = np.sort(cohort["completion"] - cohort["arrival"])  # NaN goes last
+    within = np.searchsorted(latency, CDF_GRID_MS, side="right")
+    instants = np.linspace(0.0, horizon.cutoff_ms, TIMELINE_POINTS)
+    accepted = log[~log["shed"]]
+    arrived = np.searchsorted(accepted["arrival"], instants, side="right")
+    left = np.searchsorted(np.sort(accepted["completion"]), instants, side="right")
+    return {
+        "latency_cdf": (within / max(len(cohort), 1)).round(6).tolist(),
+        "outstanding": (arrived - left).tolist(),
+    }
 
 
 def jain_index(shares: list[float | None]) -> float | None:

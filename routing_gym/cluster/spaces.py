@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from routing_gym.cluster.engine import (
     OWN_FIELDS,
     REPLICA_FIELD_COUNT,
     REPLICA_FIELDS,
+    REPORTED_FIELDS,
     block_size,
 )
 from routing_gym.cluster.workload import Workload
@@ -24,39 +27,30 @@ class ObservationLayout:
 
     def __init__(self, rows: int, replicas: int, full: bool) -> None:
         """Lay out observations of `rows` episodes; `full` adds what replicas report themselves."""
-        self.rows, self.replicas, self.full = rows, replicas, full
-        self.names = REPLICA_FIELDS if full else OWN_FIELDS
+        self.rows, self.replicas = rows, replicas
         block = block_size(rows, replicas)
-        self._fields_end = block * len(self.names)
-        self._request = block * REPLICA_FIELD_COUNT
-        self.size = self._request + rows * GLOBAL_SIZE
-        self._gap = self._request + 3 * rows
+        own = OWN_FIELDS + REPORTED_FIELDS if full else OWN_FIELDS
+        shapes = {name: (k * block, replicas) for k, name in enumerate(own)}
+        end = REPLICA_FIELD_COUNT * block
+        shapes["request"] = (end, 3)
+        for k, name in enumerate(
+            ("arrival_gap", "deadline", "signal_age") if full else ("arrival_gap", "deadline")
+        ):
+            shapes[name] = (end + (3 + k) * rows, 1)
+        self.size = end + GLOBAL_SIZE * rows
+        self.names = tuple(shapes)
+        self._shapes = tuple((rows, size) for _, size in shapes.values())
+        # One call that takes all slices is the cheapest way to many views.
+        self._views = itemgetter(*(slice(first, first + rows * size) for first, size in shapes.values()))
 
     def single(self, buffer: NDArray[np.float32]) -> Observation:
         """Return the observation of the one row that `buffer` holds."""
-        gap = self._gap
-        # Iterating over a 2-D array is the cheapest way to many views.
-        fields = dict(zip(self.names, buffer[: self._fields_end].reshape(-1, self.replicas), strict=True))
-        fields["request"] = buffer[self._request : gap]
-        fields["arrival_gap"] = buffer[gap : gap + 1]
-        fields["deadline"] = buffer[gap + 1 : gap + 2]
-        if self.full:
-            fields["signal_age"] = buffer[gap + 2 :]
-        return fields
+        return dict(zip(self.names, self._views(buffer)))  # noqa: B905 (strict costs a tenth of a step)
 
     def batch(self, buffer: NDArray[np.float32]) -> Observation:
         """Return the observations of all rows, each field with a leading axis of rows."""
-        rows, gap = self.rows, self._gap
-        blocks = buffer[: self._fields_end].reshape(len(self.names), -1)
-        fields = {
-            name: block[: rows * self.replicas].reshape(rows, self.replicas)
-            for name, block in zip(self.names, blocks, strict=True)
-        }
-        fields["request"] = buffer[self._request : gap].reshape(rows, 3)
-        names = ("arrival_gap", "deadline", "signal_age") if self.full else ("arrival_gap", "deadline")
-        for k, name in enumerate(names):
-            fields[name] = buffer[gap + k * rows : gap + (k + 1) * rows].reshape(rows, 1)
-        return fields
+        views = zip(self.names, self._views(buffer), self._shapes, strict=True)
+        return {name: view.reshape(shape) for name, view, shape in views}
 
 
 def observation_space(conditions: Conditions, workload: Workload) -> spaces.Dict:

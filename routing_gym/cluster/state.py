@@ -157,9 +157,8 @@ class ClusterState:
         step = config.time_step_ms
         count = len(arrivals.arrival_ms)
         timeline = [event for event in config.timeline if event.kind in EVENT_KINDS]
-        # Spare room, so that the longer episodes to come do not each move the whole array.
-        self.requests = _with_room(self.requests, count, count + count // 8 + 64)
-        self.events = _with_room(self.events, len(timeline), len(timeline))
+        self.requests = _with_room(self.requests, count)
+        self.events = _with_room(self.events, len(timeline))
 
         row = np.zeros((), ROW)
         row["step_ms"] = step
@@ -271,9 +270,14 @@ def _extract(requests: Any, step: float, columns: NDArray[np.float64]) -> None:
         columns[6, r] = request.rejected
 
 
-def _with_room(array: NDArray[Any], needed: int, room: int) -> NDArray[Any]:
+def _with_room(array: NDArray[Any], needed: int) -> NDArray[Any]:
+    """Return the array with room for `needed` entries per row.
+
+    It at least doubles, so that longer and longer episodes seldom move all rows; pages that are never
+    written take no memory.
+    """
     if array.shape[1] >= needed:
         return array
-    larger = np.zeros((array.shape[0], room), array.dtype)
+    larger = np.zeros((array.shape[0], max(needed, 2 * array.shape[1])), array.dtype)
     larger[:, : array.shape[1]] = array
     return larger

@@ -218,8 +218,9 @@ class InferenceClusterVector(RoutingVectorEnv):
     def _outcome(self) -> tuple[NDArray[Any], NDArray[np.bool_], dict[str, NDArray[Any]]]:
         rows = self.state.rows
         terms = rows["terms"].copy()
-        mask = np.ones((self.num_envs, self._actions), np.int8)
-        mask[:, : self._layout.replicas] = self.state.replicas["offered"]
+        mask = self.state.replicas["offered"].copy()
+        if self._actions > self._layout.replicas:  # rejecting is always allowed
+            mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
         rewards = terms.copy() if self.vector_reward else rows["reward"].copy()
         return rewards, rows["done"] != 0, {"action_mask": mask, "reward_terms": terms}
 

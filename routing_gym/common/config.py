@@ -112,7 +112,7 @@ def _explain(model: type[FrozenModel], item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         fields = list(_model_at(model, item["loc"][:-1]).model_fields)
-        near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=3)
+        near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"allowed: {', '.join(fields)}"
         return f"{where} is not a field ({hint})"
     if item["type"] == "missing":

@@ -237,9 +237,14 @@ def batch_infos(rows: int, infos: Mapping[int, Mapping[str, Any]]) -> Infos:
     batched: Infos = dict(zip(names, values, strict=True))
     batched |= {f"_{name}": mask for name, mask in zip(names, masks, strict=True)}
     for row, info in infos.items():
+        place = {name: k for k, name in enumerate(names)}
+        scalars = {place[name]: value for name, value in info.items() if np.ndim(value) == 0}
+        values[list(scalars), row] = list(scalars.values())
+        masks[[place[name] for name in info], row] = True
         for name, value in info.items():
-            if isinstance(value, np.ndarray) and batched[name].ndim == 1:
-                batched[name] = np.zeros((rows, *value.shape))
+            if place[name] in scalars:
+                continue
+            if batched[name].ndim == 1:
+                batched[name] = np.zeros((rows, *np.shape(value)))
             batched[name][row] = value
-            batched[f"_{name}"][row] = True
     return batched

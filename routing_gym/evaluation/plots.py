@@ -20,7 +20,10 @@ MOST_PANELS = 24
 
 
 def write_plots(
-    folder: Path, plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]]
+    folder: Path,
+    plan: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    curves: Sequence[Mapping[str, Any]],
 ) -> list[Path]:
     """Draw a cluster run's plots into `folder` and return their paths.
 
@@ -113,7 +116,11 @@ def _latency(path: Path, conditions: Sequence[Any], curves: Sequence[Any], style
 
 
 def _attainment(
-    path: Path, run: Mapping[str, Any], conditions: Sequence[Any], rows: Sequence[Any], styles: Mapping[str, Any]
+    path: Path,
+    run: Mapping[str, Any],
+    conditions: Sequence[Any],
+    rows: Sequence[Any],
+    styles: Mapping[str, Any],
 ) -> Path:
     """Mean attainment with its bootstrap interval, one line per router, one panel per condition."""
     figure, panels = _grid(len(conditions), 5.4, 0.55 + 0.27 * len(styles))

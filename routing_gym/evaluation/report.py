@@ -197,9 +197,7 @@ def _overall(
     names = [condition["name"] for condition in run["conditions"]]
     complete: dict[str, np.ndarray] = {}
     for label in labels:
-        scores = np.array(
-            [_scores(table.get((name, label), {}), run["seeds"], show.score) for name in names]
-        )
+        scores = np.array([_scores(table.get((name, label), {}), run["seeds"], show.score) for name in names])
         if np.isfinite(scores).all():
             complete[label] = scores
     reference = complete.get(run["reference"])
@@ -246,7 +244,9 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
         rows = []
         for label, router in condition["routers"].items():
             cells = [column.show(router["metrics"].get(column.metric)) for column in show.columns]
-            rows.append([_name(label, router, condition), *cells, _difference(label, router, reference, show)])
+            rows.append(
+                [_name(label, router, condition), *cells, _difference(label, router, reference, show)]
+            )
         result.append(
             Sheet(
                 condition["name"],

@@ -77,9 +77,7 @@ class Result(NamedTuple):
 Progress = Callable[[float], None]
 
 
-def make_jobs(
-    routers: Sequence[Router], conditions: Sequence[Condition], seeds: Sequence[int]
-) -> list[Job]:
+def make_jobs(routers: Sequence[Router], conditions: Sequence[Condition], seeds: Sequence[int]) -> list[Job]:
     """List every episode of a run, router by router."""
     return [Job(r, c, s) for r in routers for c in conditions for s in seeds]
 

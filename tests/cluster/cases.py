@@ -16,6 +16,8 @@ from routing_gym.cluster.state import REQUEST_LOG, START, STEP, ClusterState
 from routing_gym.cluster.workload import Arrivals
 from tests.cluster.reference import Event, ReferenceCluster, Request, Settings
 
+WEIGHTINGS = ("on_time", "slo", "latency", "weighted", (0.3, -0.7, 2.0, 0.011, -0.013))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -79,8 +81,9 @@ def play(case: Case) -> Played:
         played.terms.append(row["terms"].copy())
         played.rewards.append(float(row["reward"]))
         if asked and not state.requests["rejected"][0, request]:
-            # The request's replica may have changed since, were it re-routed within the same step.
-            played.acceptances.append(Acceptance(time, request, -1))
+            # A second acceptance would take a second decision, so this is the one just made.
+            replica = int(state.requests["replica"][0, request])
+            played.acceptances.append(Acceptance(time, request, replica))
     return played
 
 
@@ -118,3 +121,135 @@ def play_reference(case: Case) -> ReferenceCluster:
     )
     cluster.run(lambda _: case.choice(len(cluster.decisions)))
     return cluster
+
+
+def log_of(reference: ReferenceCluster) -> np.ndarray:
+    """Return the reference's requests as a request log."""
+    log = np.empty(len(reference.requests), REQUEST_LOG)
+    for r, request in enumerate(reference.requests):
+        log[r] = (
+            request.arrival,
+            request.prompt,
+            request.output,
+            request.predicted,
+            request.demand,
+            request.jitter,
+            -1 if request.shed else request.replica,
+            np.nan if request.start is None else request.start,
+            np.nan if request.completion is None else request.completion,
+            request.reroutes,
+            request.invalid,
+            request.replica,
+            request.shed,
+            request.rejected,
+        )
+    return log
+
+
+def assert_observation(ours: dict[str, np.ndarray], theirs: dict[str, Any], where: str) -> None:
+    """Assert that an observation holds the float32 of the reference's values, bit for bit."""
+    for name, values in ours.items():
+        assert values.dtype == np.float32
+        expected = np.atleast_1d(np.array(theirs[name], np.float32))
+        assert values.tobytes() == expected.tobytes(), f"{where}: {name} = {values}, reference {expected}"
+
+
+def assert_equal(played: Played, reference: ReferenceCluster, case: Case) -> None:
+    """Assert that engine and reference agree on every number that either of them knows."""
+    config = case.config
+    assert len(played.observations) == len(reference.decisions) + (1 if reference.decisions else 2)
+    shown = [observation for observation, _ in reference.decisions]
+    shown += [reference.closing] * (len(played.observations) - len(shown))
+    names = {"request", "arrival_gap", "deadline"}
+    names |= {*REPLICA_FIELDS, "signal_age"} if config.observation == "full" else {*OWN_FIELDS}
+    for k, (ours, mask, theirs) in enumerate(zip(played.observations, played.masks, shown, strict=True)):
+        assert ours.keys() == names
+        assert_observation(ours, theirs, f"observation {k}")
+        assert mask == theirs["mask"], f"mask {k}"
+    assert np.array(played.terms).tolist() == reference.terms
+    for terms, reward in zip(reference.terms, played.rewards, strict=True):
+        expected = 0.0
+        for weight, term in zip(config.reward_weights, terms, strict=True):
+            expected += weight * term
+        assert reward == expected
+    log, expected_log = played.log, log_of(reference)
+    for name in REQUEST_LOG.names or ():
+        np.testing.assert_array_equal(log[name], expected_log[name], err_msg=name)
+    replicas, row = played.state.replicas[0], played.state.rows[0]
+    for name in ("service_ewma", "speed_ewma", "reward_ewma", "completed"):
+        assert replicas[name].tolist() == getattr(reference, name), name
+    assert replicas["healthy"].tolist() == [int(replica.healthy) for replica in reference.replicas]
+    assert row["invalid_actions"] == reference.invalid_actions
+    assert row["decisions"] == len(reference.decisions)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Small episodes on a coarse grid, so that all kinds of coincidence happen often.
+
+    Times are multiples of an eighth of a time step: many fall on a boundary, many on the same one, some on
+    time 0 and on the cutoff.
+    """
+    step = draw(st.sampled_from([0.5, 0.5, 0.5, 0.25, 2.0]))
+    replicas = draw(st.integers(1, 8))
+    ticks = draw(st.integers(8, 300))
+    eighths = st.one_of(st.integers(0, 8 * ticks), st.integers(0, ticks).map(lambda k: 8 * k))
+
+    def event() -> dict[str, Any]:
+        kind = draw(st.sampled_from(["slowdown", "failure", "failure", "recovery"]))
+        factor = (
+            draw(st.sampled_from([0.25, 0.9, 1.0, 3.0, 40.0, 1e9, 1e300])) if kind == "slowdown" else None
+        )
+        time = draw(times)
+        return {
+            "time_s": time * step / 8000.0,
+            "kind": kind,
+            "replica": draw(st.integers(0, replicas - 1)),
+            "factor": factor,
+        }
+
+    # Events share a few times, so that several of them, on one replica too, come at once.
+    times = st.sampled_from(draw(st.lists(eighths, min_size=1, max_size=5)))
+    events = [event() for _ in range(draw(st.integers(0, 9)))]
+    config = ClusterConfig.create(
+        replicas=replicas,
+        service_ms=draw(st.sampled_from([(8.0, 11.0, 16.0), (11.0,), (22.0, 5.5)])),
+        heterogeneity=draw(st.sampled_from([0.0, 0.5, 1.0, 1.7])),
+        queue_capacity=draw(st.one_of(st.integers(1, 3), st.integers(1, 50))),
+        admission=draw(st.booleans()),
+        time_step_ms=step,
+        deadline_ms=draw(st.sampled_from([50.0, 8.0])),
+        ewma_alpha=draw(st.sampled_from([0.15, 1.0])),
+        service_ceiling_ms=draw(st.sampled_from([60.0, 12.0])),
+        signal_interval_ms=step * draw(st.sampled_from([0, 0, 1, 3, 20, 1000])),
+        observation=draw(st.sampled_from(["full", "full", "router"])),
+        reward=draw(
+            st.sampled_from(["on_time", "slo", "latency", "weighted", [0.3, -0.7, 2.0, 0.011, -0.013]])
+        ),
+        events=events,
+    )
+    size = draw(st.integers(0, 80))  # lists of any size are short ones mostly
+    gaps = draw(st.lists(st.sampled_from([0, 0, 0, 1, 3, 4, 8, 8, 16, 40]), min_size=size, max_size=size))
+    arrival = step / 8.0 * (draw(st.sampled_from([0, 0, 3, 8])) + np.cumsum(np.array(gaps, np.int64)))
+    arrival = arrival[arrival <= ticks * step]
+    if draw(st.booleans()):
+        arrival = np.append(arrival, ticks * step)
+    count = len(arrival)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    prompt, output = rng.integers(1, 2048, count), rng.integers(1, 512, count)
+    hidden, exact, noisy = np.full(count, 60.5), output, rng.integers(1, 512, count)
+    grid = rng.random(count) < 0.6
+    return Case(
+        config,
+        ticks * step,
+        Arrivals(
+            arrival,
+            prompt.astype(np.float64),
+            output.astype(np.float64),
+            draw(st.sampled_from([hidden, exact, noisy])).astype(np.float64),
+            # Many services are then whole numbers of time steps, and end when something else happens.
+            np.where(grid, 0.5 * rng.integers(1, 60, count), rng.uniform(0.1, 70.0, count)),
+            np.where(rng.random(count) < 0.6, 1.0, 0.9 + 0.2 * rng.random(count)),
+        ),
+        tuple(draw(st.lists(st.integers(0, 71), min_size=1, max_size=30))),
+    )
