@@ -183,8 +183,8 @@ def run_benchmarks(console: Console, seconds: float, repeats: int) -> None:
         )
     console.print(table)
     console.print(
-        f"Medians of {repeats}. Floors are of a machine on which CartPole makes {REFERENCE_RATE:,.0f} steps/s; "
-        f"here it makes {reference:,.0f}, so each is scaled by {reference / REFERENCE_RATE:.2f}."
+        f"Medians of {repeats}. Floors are of a machine on which CartPole makes {REFERENCE_RATE:,.0f} "
+        f"steps/s; here it makes {reference:,.0f}, so each is scaled by {reference / REFERENCE_RATE:.2f}."
     )
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}"

@@ -119,7 +119,7 @@ def cluster_conditions(
     else:
         # A burst is a change of the Poisson rate, which a trace does not have.
         scenarios = [s for s in SCENARIOS if base.trace is None or s != "burst"]
-    axes = {
+    axes: dict[str, list[Any]] = {
         "scenario": scenarios,
         "rate_per_s": _numbers("--rate", rate),
         "heterogeneity": _numbers("--heterogeneity", heterogeneity),
@@ -138,7 +138,7 @@ def cluster_conditions(
             "load": round(workload.offered_load, 4),
             "cutoff_s": workload.cutoff_ms / 1000.0,
         }
-        name = f"{one.scenario}, {labels['rate_per_s']:g}/s, load {labels['load']:.2f}"
+        name = f"{one.scenario}, {labels['rate_per_s']:.4g}/s, load {labels['load']:.2f}"
         if len(used.get("heterogeneity", [])) > 1:
             name += f", heterogeneity {one.heterogeneity:g}"
         conditions.append(Condition(name, one, labels))
@@ -218,7 +218,8 @@ def _seeds(text: str) -> list[int]:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise ConfigError(
-            f"--seeds {text}: must be a number of episodes, a range such as 30000-30009, or distinct seeds by comma"
+            f"--seeds {text}: must be a number of episodes, a range such as 30000-30009, or distinct "
+            "seeds by comma"
         )
     return seeds
 

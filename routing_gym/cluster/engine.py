@@ -52,7 +52,7 @@ def block_size(rows: int, replicas: int) -> int:
     """Return how many numbers a block of the observation buffer takes.
 
     Blocks of many rows are a whole number of cache lines and one line more: without it, blocks of 1024 rows
-    lie a multiple of 4096 bytes apart, fall on the same few places of the cache, and writing takes twice as long.
+    lie a multiple of 4096 bytes apart, fall on the same few places of the cache, and cost twice the time.
     """
     size = rows * replicas
     return size if rows == 1 else (size + 15) // 16 * 16 + 16

@@ -26,7 +26,7 @@ from routing_gym.cluster.workload import Episode, EpisodeSource
 from routing_gym.rewards import CLUSTER_TERMS
 
 
-class InferenceCluster(gym.Env[Observation, int]):
+class InferenceCluster(gym.Env[Any, Any]):
     """A router in front of a few unequal replicas; it sends each request to one of them.
 
     ## Description
@@ -117,18 +117,20 @@ class InferenceCluster(gym.Env[Observation, int]):
 
     | argument | default | what |
     |---|---|---|
-    | `config` | `"default"` | a shipped config's name, a YAML path, a mapping, or a config object; `"training"` samples a condition at each reset |
+    | `config` | `"default"` | a shipped config's name, a YAML path, a mapping, or an object |
     | `render_mode` | `None` | `"ansi"`, `"rgb_array"` or `"human"` |
-    | any field of `ClusterConfig` | | laid over `config`: `scenario`, `rate_per_s`, `replicas`, `heterogeneity`, `trace`, `load`, `admission`, `observation`, `prediction_sigma`, `signal_interval_ms`, `reward`, … |
+    | any field of `ClusterConfig` | | laid over `config` |
 
-    `configs/cluster/default.yaml` lists all fields and marks the constants that are this project's own.
+    `config="training"` samples a condition at each reset. The fields most used are `scenario`,
+    `rate_per_s`, `replicas`, `heterogeneity`, `trace`, `load`, `admission`, `observation`,
+    `prediction_sigma`, `signal_interval_ms` and `reward`; `configs/cluster/default.yaml` lists all and marks the constants that are this project's own.
 
     ## Version History
 
     * v0: first version.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 30}
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 30}  # noqa: RUF012
     vector_reward: ClassVar[bool] = False
 
     def __init__(
@@ -144,9 +146,8 @@ class InferenceCluster(gym.Env[Observation, int]):
             ValueError: an unknown render mode.
         """
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(
-                f"render_mode = {render_mode!r}: must be None or one of {', '.join(self.metadata['render_modes'])}"
-            )
+            modes = ", ".join(self.metadata["render_modes"])
+            raise ValueError(f"render_mode = {render_mode!r}: must be None or one of {modes}")
         self.render_mode = render_mode
         self.conditions = resolve(config, **overrides)
         self._source = EpisodeSource(self.conditions)

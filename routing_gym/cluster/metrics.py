@@ -101,8 +101,8 @@ def episode_metrics(
         that was not completed. `replica_shares`: (N,), share of the accepted requests by the replica that
         accepted them last. None where undefined.
     """
-    columns = (np.ascontiguousarray(log[name], np.float64) for name in OUTCOME)
-    counts, latency, groups, accepted = _tally(*columns, *horizon)
+    columns = tuple(np.ascontiguousarray(log[name], np.float64) for name in OUTCOME)
+    counts, latency, groups, accepted = _tally(columns, horizon)
     arrivals, completed, shed, on_time, rejected, very_late, throughput, tokens = counts.tolist()
     measured_s = (horizon.cutoff_ms - horizon.warmup_ms) / 1000.0
     latency.sort()
@@ -173,19 +173,9 @@ def stable_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @njit
 def _tally(
-    arrival: Floats,
-    completion: Floats,
-    demand: Floats,
-    output: Floats,
-    last_replica: Floats,
-    shed: Floats,
-    rejected: Floats,
-    warmup_ms: float,
-    cutoff_ms: float,
-    deadline_ms: float,
-    replicas: int,
+    columns: tuple[Floats, ...], horizon: Horizon
 ) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Count an episode in one pass; arguments are the columns of `OUTCOME` and a `Horizon`.
+    """Count an episode in one pass over the columns of `OUTCOME`.
 
     Returns:
         Counts (arrivals, completed, shed, on time, rejected, completed later than ten deadlines, completions
@@ -193,6 +183,8 @@ def _tally(
         ms; (on time, arrivals) of groups by rank of demand, ties by arrival: the four quarters, the largest
         twentieth, the ten tenths; accepted requests by replica.
     """
+    arrival, completion, demand, output, last_replica, shed, rejected = columns
+    warmup_ms, cutoff_ms, deadline_ms, replicas = horizon
     first = np.searchsorted(arrival, warmup_ms, side="right")
     count = len(arrival) - first
     counts = np.zeros(8, np.int64)

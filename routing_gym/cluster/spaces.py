@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -89,7 +90,9 @@ def observation_space(conditions: Conditions, workload: Workload) -> spaces.Dict
         "in_flight_age": horizon,
     }
     full = config.observation == "full"
-    boxes = {name: _box(highest[name], count) for name in (REPLICA_FIELDS if full else OWN_FIELDS)}
+    boxes: dict[str, spaces.Space[Any]] = {
+        name: _box(highest[name], count) for name in (REPLICA_FIELDS if full else OWN_FIELDS)
+    }
     boxes["request"] = spaces.Box(
         np.zeros(3, np.float32),
         np.array([workload.prompt_maximum, predicted, horizon], np.float32),
@@ -120,9 +123,9 @@ def common_space(all_spaces: list[spaces.Dict]) -> spaces.Dict:
                 f"configs[{row}] has other observations than configs[0]; all rows need the same number of "
                 "replicas and the same `observation`"
             )
-    boxes = {
+    boxes: dict[str, spaces.Space[Any]] = {
         name: spaces.Box(
-            first[name].low,
+            first[name].low,  # type: ignore[attr-defined]
             np.maximum.reduce([np.asarray(space[name].high) for space in all_spaces]),  # type: ignore[attr-defined]
             dtype=np.float32,
         )

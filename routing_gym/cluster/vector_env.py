@@ -50,7 +50,7 @@ class InferenceClusterVector(RoutingVectorEnv):
     | any field of `ClusterConfig` | | laid over the config of each row |
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+    metadata: dict[str, Any] = {  # noqa: RUF012 (declared so by Gymnasium)
         "render_modes": InferenceCluster.metadata["render_modes"][:2],
         "render_fps": InferenceCluster.metadata["render_fps"],
     }
@@ -75,9 +75,8 @@ class InferenceClusterVector(RoutingVectorEnv):
         if num_envs < 1:
             raise ValueError(f"num_envs = {num_envs}: must be at least 1")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(
-                f"render_mode = {render_mode!r}: must be None or one of {', '.join(self.metadata['render_modes'])}"
-            )
+            modes = ", ".join(self.metadata["render_modes"])
+            raise ValueError(f"render_mode = {render_mode!r}: must be None or one of {modes}")
         if configs is not None and len(configs) != num_envs:
             raise ValueError(f"configs has {len(configs)} entries; num_envs is {num_envs}")
         given = [config] * num_envs if configs is None else list(configs)
@@ -206,8 +205,8 @@ class InferenceClusterVector(RoutingVectorEnv):
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise ValueError(
-                f"actions have shape {array.shape} and type {array.dtype}; they must be whole numbers of shape "
-                f"({self.num_envs},)"
+                f"actions have shape {array.shape} and type {array.dtype}; they must be whole numbers of "
+                f"shape ({self.num_envs},)"
             )
         wrong = (array < 0) | (array >= self._actions)
         if wrong.any() and (wrong & active).any():

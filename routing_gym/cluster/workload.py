@@ -243,8 +243,8 @@ class EpisodeSource:
             TraceError: the trace cannot be read.
         """
         self.conditions = conditions
-        fixed = isinstance(conditions, ClusterConfig)
-        self.workload = make_workload(conditions if fixed else conditions.base)
+        base = conditions if isinstance(conditions, ClusterConfig) else conditions.base
+        self.workload = make_workload(base)
 
     @property
     def config(self) -> ClusterConfig:

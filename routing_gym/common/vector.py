@@ -142,13 +142,13 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         infos = self._with_masks(infos)
         observation = self._observation()
         if ended.any():
-            rows = np.flatnonzero(ended)
+            rows = np.flatnonzero(ended).tolist()
             final = batch_infos(self.num_envs, {r: self._episode_metrics(r) for r in rows})
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
-                infos = self._restart(rows, ended, observation, final, infos)
+                infos = self._restart(rows, ended.copy(), observation, final, infos)
                 observation = self._observation()
             else:
-                infos |= {"episode_metrics": final, "_episode_metrics": ended}
+                infos["episode_metrics"], infos["_episode_metrics"] = final, ended.copy()
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             self._finished = np.zeros(self.num_envs, bool)
         else:
@@ -157,11 +157,11 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _restart(
         self,
-        rows: NDArray[Any],
+        rows: list[int],
         ended: NDArray[np.bool_],
         observation: Observation,
         final: Infos,
-        infos: Infos,
+        infos: Mapping[str, NDArray[Any]],
     ) -> Infos:
         """Reset the rows that ended, in the same step; what they ended with goes to `final_…`."""
         final_obs = np.full(self.num_envs, None, dtype=object)
@@ -183,12 +183,12 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         }
 
     def _load_rows(self, mask: NDArray[np.bool_]) -> None:
-        for row in np.flatnonzero(mask):
+        for row in np.flatnonzero(mask).tolist():
             generator = self._generators[row]
             assert generator is not None
-            self._load(int(row), generator)
+            self._load(row, generator)
 
-    def _with_masks(self, infos: dict[str, NDArray[Any]]) -> Infos:
+    def _with_masks(self, infos: Mapping[str, Any]) -> Infos:
         return {**infos, **{f"_{name}": self._everyone.copy() for name in infos}}
 
     def _reset_mask(self, options: Mapping[str, Any] | None) -> NDArray[np.bool_]:

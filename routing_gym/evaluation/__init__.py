@@ -1,1 +1,1 @@
-"""Evaluation: runs of routers × conditions × seeds, their statistics, and what is shown of them (DESIGN 6)."""
+"""Evaluation: runs of routers × conditions × seeds, their statistics and reports (DESIGN 6)."""

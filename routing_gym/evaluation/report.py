@@ -303,9 +303,9 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
     show = PRESENTATIONS[summary["family"]]
     lines = [
         show.note,
-        f"Δ: mean paired difference over {len(summary['seeds'])} seeds with its 95 % bootstrap interval; a tie "
-        "where that holds 0. ★: better than every other router by such an interval. Yardsticks (italic) know "
-        "more than a router can, or are bounds.",
+        f"Δ: mean paired difference over {len(summary['seeds'])} seeds with its 95 % bootstrap interval; a "
+        "tie where that holds 0. ★: better than every other router by such an interval. Yardsticks (italic) "
+        "know more than a router can, or are bounds.",
     ]
     ties = [
         f"{condition['name']}: {', '.join(condition['tied'])}"

@@ -191,7 +191,7 @@ def _play(
         actions, state = policy.predict(observation, state, start, action_masks=info["action_mask"])
         start = np.zeros(rows, bool)
         observation, _, _, truncated, info = envs.step(actions)
-        for row in np.flatnonzero(truncated & ~finished):
+        for row in np.flatnonzero(truncated & ~finished).tolist():
             finished[row] = True
             kept = inner.episode_curves(row) if curves else {}
             yield Result(shard[row], inner.episode_metrics(row), kept)
