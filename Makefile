@@ -19,7 +19,8 @@ help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' Makefile
 
 compare: $(VENV)/.plots ## run the comparison of the cluster's routers; tables here, files in results/compare
-	$(BIN)/routing-gym compare cluster --out results/compare $(ARGS)
+	@case "$(ARGS)" in *--resume*) again= ;; *) again=--overwrite ;; esac; set -x; \
+	$(BIN)/routing-gym compare cluster --out results/compare $$again $(ARGS)
 
 bench: $(VENV)/.plots ## print how fast the environments are on this machine
 	$(BIN)/routing-gym bench $(ARGS)

@@ -123,7 +123,8 @@ class InferenceCluster(gym.Env[Any, Any]):
 
     `config="training"` samples a condition at each reset. The fields most used are `scenario`,
     `rate_per_s`, `replicas`, `heterogeneity`, `trace`, `load`, `admission`, `observation`,
-    `prediction_sigma`, `signal_interval_ms` and `reward`; `configs/cluster/default.yaml` lists all and marks the constants that are this project's own.
+    `prediction_sigma`, `signal_interval_ms` and `reward`; `configs/cluster/default.yaml` lists all and
+    marks the constants that are this project's own.
 
     ## Version History
 

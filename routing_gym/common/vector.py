@@ -139,21 +139,21 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         infos["reward_terms"][stale] = 0.0
         truncated[restarted] = False
         ended = truncated & active
-        infos = self._with_masks(infos)
+        batched = self._with_masks(infos)
         observation = self._observation()
         if ended.any():
             rows = np.flatnonzero(ended).tolist()
             final = batch_infos(self.num_envs, {r: self._episode_metrics(r) for r in rows})
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
-                infos = self._restart(rows, ended.copy(), observation, final, infos)
+                batched = self._restart(rows, ended.copy(), observation, final, batched)
                 observation = self._observation()
             else:
-                infos["episode_metrics"], infos["_episode_metrics"] = final, ended.copy()
+                batched |= {"episode_metrics": final, "_episode_metrics": ended.copy()}
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             self._finished = np.zeros(self.num_envs, bool)
         else:
             self._finished = truncated.copy()
-        return observation, rewards, np.zeros(self.num_envs, bool), truncated, infos
+        return observation, rewards, np.zeros(self.num_envs, bool), truncated, batched
 
     def _restart(
         self,

@@ -136,7 +136,7 @@ def test_mean_wait_is_pollaczek_khinchines(waits: Waits) -> None:
 def continuous_waits(arrival: NDArray, service: NDArray) -> NDArray:
     """Return the waits of a FIFO queue in continuous time, by Lindley's recursion."""
     waits, wait = [0.0], 0.0
-    for gap, before in zip(np.diff(arrival).tolist(), service.tolist()):
+    for gap, before in zip(np.diff(arrival).tolist(), service[:-1].tolist(), strict=True):
         wait = max(0.0, wait + before - gap)
         waits.append(wait)
     return np.array(waits)
