@@ -40,11 +40,16 @@ class TokenDistribution(FrozenModel):
             raise ValueError(f"minimum {self.minimum} must not exceed maximum {self.maximum}")
         return self
 
+    @property
+    def exact_median(self) -> float:
+        """The median of the bounded, rounded distribution, tokens."""
+        return float(min(max(round(self.median), self.minimum), self.maximum))
+
     @cached_property
     def mean(self) -> float:
         """The exact mean of the bounded, rounded distribution, tokens."""
         if self.sigma == 0:
-            return float(min(max(round(self.median), self.minimum), self.maximum))
+            return self.exact_median
 
         def exceeds(count: int) -> float:
             z = math.log((count + 0.5) / self.median) / self.sigma

@@ -211,6 +211,7 @@ def _start(row: Any, replicas: Any, requests: Any) -> None:
         # Past the cutoff all times are alike, and no whole number must overflow.
         ticks = math.ceil(min(service / row.step_ms, float(NEVER)))
         replica.in_flight = r
+        replica.in_flight_arrival = request.arrival
         replica.started = request.start = row.tick
         replica.finish = min(row.tick + ticks, NEVER - 1)
 
@@ -301,19 +302,22 @@ def _settle(row: Any) -> None:
 
 
 @njit
-def _oldest(replica: Any, requests: Any) -> int:
-    """Return the replica's outstanding request that arrived first; there is one.
+def _oldest_arrival(replica: Any, requests: Any) -> float:
+    """Return when the replica's oldest outstanding request arrived; there is one.
 
     Requests are numbered by arrival. A queue that only ever took new arrivals is in that order, so only
     one that holds re-routed requests needs a search.
     """
-    r = replica.in_flight if replica.in_flight != NONE else replica.head
+    busy = replica.in_flight != NONE
+    if busy and replica.rerouted == 0:
+        return replica.in_flight_arrival
+    oldest = replica.in_flight if busy else replica.head
     if replica.rerouted > 0:
-        waiting = replica.head
-        while waiting != NONE:
-            r = min(r, waiting)
-            waiting = requests[waiting].next
-    return r
+        r = replica.head
+        while r != NONE:
+            oldest = min(oldest, r)
+            r = requests[r].next
+    return requests[oldest].arrival
 
 
 @njit
@@ -330,7 +334,7 @@ def _observe(e: int, rows: Any, replicas: Any, requests: Any, observation: Any) 
         replica.offered = eligible or row.done != 0
         busy = replica.in_flight != NONE
         outstanding = replica.waiting + busy
-        oldest_age = now - requests[e, _oldest(replica, requests[e])].arrival if outstanding > 0 else 0.0
+        oldest_age = now - _oldest_arrival(replica, requests[e]) if outstanding > 0 else 0.0
         observation[k] = outstanding
         observation[k + block] = replica.prompt_tokens
         observation[k + 2 * block] = replica.predicted_tokens

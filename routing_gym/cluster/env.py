@@ -227,7 +227,13 @@ class InferenceCluster(gym.Env[Any, Any]):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of everything that the episode's future depends on, for `set_state`."""
+        """Return a copy of everything that the episode's future depends on, for `set_state`.
+
+        Raises:
+            ResetNeeded: there has been no episode yet.
+        """
+        if self._episode is None:
+            raise ResetNeeded("there is no episode to save; call reset first")
         return {
             "arrays": self._state.arrays(),
             "episode": self._episode,

@@ -70,9 +70,9 @@ def observation_space(conditions: Conditions, workload: Workload) -> spaces.Dict
     smallest_demand = a
     pace = conditions.slowest_pace * (config.jitter.low + config.jitter.width)
     predicted = workload.output_range[1]
-    # Observed service is rounded up to the next boundary.
-    service = largest_demand * pace + step
-    speed = pace + step / smallest_demand
+    # Observed service is rounded up to the next boundary, and lasts no longer than the episode.
+    service = min(largest_demand * pace + step, horizon)
+    speed = min(pace + step / smallest_demand, horizon / smallest_demand)
     highest = {
         "outstanding": queue,
         "outstanding_prompt_tokens": queue * workload.prompt_maximum,

@@ -79,6 +79,7 @@ REPLICA = np.dtype(
         ("prompt_tokens", "f8"),  # outstanding
         ("predicted_tokens", "f8"),  # outstanding
         ("snapshot_age", "f8"),
+        ("in_flight_arrival", "f8"),  # of the request in service, so that a look at it fetches no record
         ("head", "i4"),  # first and last waiting request
         ("tail", "i4"),
         ("waiting", "i4"),

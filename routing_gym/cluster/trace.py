@@ -125,12 +125,12 @@ def _rows(path: str, reader: Any) -> Iterator[tuple[float, int, int]]:
 def _timestamp(text: str) -> int:
     """Return a timestamp as a whole number of ns: a float would be off by microseconds."""
     seconds, _, fraction = text.partition(".")
-    if fraction and not (fraction.isascii() and fraction.isdigit() and len(fraction) <= 9):
-        raise ValueError("the fraction of a second must be up to nine digits")
     try:
         moment = datetime.strptime(seconds, "%Y-%m-%d %H:%M:%S")
     except ValueError:
         raise ValueError("must look like 2023-11-16 18:15:46.6805900") from None
+    if fraction and not (fraction.isascii() and fraction.isdigit() and len(fraction) <= 9):
+        raise ValueError("the fraction of a second must be up to nine digits")
     whole = moment.toordinal() * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second
     return whole * 1_000_000_000 + int(fraction.ljust(9, "0"))
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -147,7 +148,13 @@ class InferenceClusterVector(RoutingVectorEnv):
         return episode_metrics(self.state.outcome(row), Horizon.of(workload), invalid)
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of everything that the rows' futures depend on, for `set_state`."""
+        """Return a copy of everything that the rows' futures depend on, for `set_state`.
+
+        Raises:
+            ResetNeeded: there have been no episodes yet.
+        """
+        if None in self._episodes:
+            raise ResetNeeded("there are no episodes to save; call reset first")
         return {
             "arrays": self.state.arrays(),
             "episodes": list(self._episodes),

@@ -103,7 +103,7 @@ class SyntheticWorkload(Workload):
         )
         self.prompt_maximum = float(config.prompt_tokens.maximum)
         self.output_range = (float(config.output_tokens.minimum), float(config.output_tokens.maximum))
-        self.output_median = config.output_tokens.median
+        self.output_median = config.output_tokens.exact_median
         if config.load is None:
             self.rate_per_ms = config.rate_per_s / 1000.0
         else:

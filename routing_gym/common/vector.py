@@ -40,7 +40,11 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         hold_finished: bool = False,
     ) -> None:
         """Set up spaces and bookkeeping for `num_envs` rows."""
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            modes = ", ".join(mode.value for mode in AutoresetMode)
+            raise ValueError(f"autoreset_mode = {autoreset_mode!r}: must be one of {modes}") from None
         self.hold_finished = hold_finished
         if hold_finished and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
@@ -107,7 +111,8 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             if mask[row] and (row_seed is not None or self._generators[row] is None):
                 self._generators[row] = new_generator(row_seed)
         self._load_rows(mask)
-        self._advance(start=mask, step=None, actions=None)
+        # Nobody steps, but into a fresh buffer: the last observation is the caller's.
+        self._advance(start=mask, step=np.zeros_like(mask), actions=None)
         _, _, infos = self._outcome()
         self._finished &= ~mask
         infos["reward_terms"][:] = 0.0
@@ -132,8 +137,9 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             )
         restarted = stale if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(stale)
         active = ~stale
+        checked = self._checked_actions(actions, active)  # before anything changes
         self._load_rows(restarted)
-        self._advance(restarted, active, self._checked_actions(actions, active))
+        self._advance(restarted, active, checked)
         rewards, truncated, infos = self._outcome()
         rewards[stale] = 0.0
         infos["reward_terms"][stale] = 0.0

@@ -1,20 +1,20 @@
 """One replica is an M/G/1 queue on a grid of boundaries: its waits are those of queueing theory.
 
-Write q for the time step. A request that arrives at A is routed at the boundary A' = ceil(A/q)·q, and a service
-of S takes S' = ceil(S/q)·q; a wait is W = start - A, as the router's users see it.
+Let q be the time step. A request that arrives at A is routed at the boundary A' = ceil(A/q)·q, and a
+service of S takes S' = ceil(S/q)·q; its wait is W = start - A.
 
-*Path by path.* Let V and U be the waits in continuous time of the same arrivals with services S and S + q.
-Requests start at max(A', completion before), where V's and U's start at max(A, completion before). By
-induction over requests V's starts are no later than the engine's, since A ≤ A' and S ≤ S'; and the engine's are
-less than q later than U's, since A' < A + q, and a completion less than q + S' ≤ q + S + q after U's start is less
-than q after U's completion. So V ≤ W < U + q, request by request, and in the mean
-PK(S) ≤ E[W] ≤ PK(S + q) + q with the Pollaczek-Khinchine formula PK(S) = λE[S²]/2(1 - λE[S]).
+*Path by path.* Let V and U be the waits in continuous time of the same arrivals, with services S and S +
+q. The engine only ever rounds up, so it starts no request before V's queue does. Nor does it start one q
+or more after U's queue: by induction the service before started less than q later, so it is completed
+less than q later, as S' < S + q; and A' < A + q. So V ≤ W < U + q, request by request, and in the mean,
+with the formula of Pollaczek and Khinchine, PK(S) = λE[S²] / 2(1 - λE[S]): PK(S) ≤ E[W] ≤ PK(S + q) + q.
 
-*On the grid.* The engine is exactly the queue in discrete time in which Poisson(ν = λq) requests arrive per
-boundary, of T = S'/q steps each. Its work B before the arrivals of a boundary, in steps, has mean
-(νE[T²] + ρ² - ρ) / 2(1 - ρ), ρ = νE[T], which follows from E[B²] being stationary under B ← max(0, B + work - 1).
-A request waits for its boundary, q/2 on average, for B, and for those of its own boundary that came before
-it, ν/2 on average: E[W] = q(1/2 + E[B] + ρ/2). That is Pollaczek and Khinchine's formula, but for the grid.
+*On the grid.* The engine is a queue in discrete time: at each boundary Poisson(ν = λq) requests arrive,
+of T = S'/q steps each. Let ρ = νE[T], and B be the steps of work left just before a boundary's arrivals.
+As B ← max(0, B + work arriving - 1), that E[B²] is stationary means E[B] = (νE[T²] + ρ² - ρ) / 2(1 - ρ).
+A request waits for its boundary, q/2 on average, for B, and for the requests of its boundary that came
+before it, ν/2 on average: E[W] = q(1/2 + E[B] + ρ/2). This is Pollaczek's and Khinchine's formula for the
+grid, and exact.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def on_the_grid(rate: float, mean: float, square: float) -> float:
     return q * (0.5 + before + load / 2.0)
 
 
-def test_mean_wait_is_pollaczek_khinchines(waits: Waits) -> None:
+def test_mean_wait_is_that_of_pollaczek_and_khinchine(waits: Waits) -> None:
     """Within the standard error of the value on the grid, and of the bounds in continuous time."""
     mean, square = service_moments(waits.config)
     assert mean == pytest.approx(11.0, rel=1e-9)

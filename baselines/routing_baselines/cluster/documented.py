@@ -43,7 +43,7 @@ class RoundRobin(Policy):
         shape = eligible.shape[:-1]
         cursor = np.zeros(shape, np.int64) if state is None else np.asarray(state).reshape(shape)
         if episode_start is not None:
-            cursor = np.where(np.reshape(episode_start, shape), 0, cursor)
+            cursor = np.where(episode_start, 0, cursor).reshape(shape)
         return nth_eligible(eligible, cursor % eligible.sum(axis=-1)), cursor + 1
 
 
