@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import typer
 import yaml
 from rich.console import Console
+from rich.text import Text
 
 import routing_gym
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.workload import make_workload
 from routing_gym.common.config import ConfigError, load_yaml
-from routing_gym.evaluation.results import ResultsError, read_plan
+from routing_gym.evaluation.results import read_plan
 from routing_gym.evaluation.runner import TEST_SEEDS_FROM, Condition, Router
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ CLUSTER_ROUTERS = "round_robin,least_queue,latency_aware,adaptive,least_work,dea
 
 @compare_app.command("cluster")
 def compare_cluster(
+    context: typer.Context,
     scenario: Annotated[
         str | None, typer.Option(help="Scenarios, by comma. Default: all four; of a trace all but burst.")
     ] = None,
@@ -57,7 +59,7 @@ def compare_cluster(
     admission: Annotated[bool, typer.Option("--admission", help="Allow routers to reject requests.")] = False,
     reference: Annotated[str | None, typer.Option(help="Router that differences are taken to.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results/cluster"),
-    workers: Annotated[int, typer.Option(help="Processes; 0 takes one per CPU.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes one per CPU.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results in --out.")] = False,
     again: Annotated[
@@ -68,37 +70,47 @@ def compare_cluster(
     from routing_gym.evaluation.compare import compare
 
     if again:
+        for name in sorted(context.params.keys() - {"again", "out", "workers", "resume", "overwrite"}):
+            source = context.get_parameter_source(name)
+            if source is not None and source.name != "DEFAULT":
+                raise ConfigError(f"--{name.strip('_').replace('_', '-')}: --again takes it from {again}")
         run = read_plan(again)["run"]
-        listed = [Router(**router) for router in run["routers"]]
-        conditions = [
-            Condition(c["name"], ClusterConfig.create(c["config"]), c["labels"]) for c in run["conditions"]
-        ]
+        try:
+            listed = [Router(**router) for router in run["routers"]]
+            conditions = [
+                Condition(c["name"], ClusterConfig.create(c["config"]), c["labels"])
+                for c in run["conditions"]
+            ]
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"{again} does not describe a whole run: {error!r}") from error
         chosen, reference = run["seeds"], run["reference"]
     else:
-        overrides = _assignments(set_ or [])
+        overrides = _assignments("--set ", set_ or [])
         if admission:
             overrides["admission"] = True
         if trace:
             overrides |= {"trace": str(trace), "trace_full": trace_full}
         elif trace_full:
             raise ConfigError("--trace-full: needs --trace")
-        if rate and (trace or load):
-            raise ConfigError(f"--rate {rate}: the rate follows from {'--trace' if trace else '--load'}")
         conditions = cluster_conditions(config, overrides, scenario, rate, heterogeneity, load)
         listed = [_router(text) for text in _split(routers)]
         chosen = _seeds(seeds)
-    compare(
-        "cluster",
-        listed,
-        conditions,
-        chosen,
-        out,
-        reference=reference or ("adaptive" if any(r.label == "adaptive" for r in listed) else None),
-        workers=workers or os.cpu_count() or 1,
-        resume=resume,
-        overwrite=overwrite,
-        console=_console(),
-    )
+    try:
+        compare(
+            "cluster",
+            listed,
+            conditions,
+            chosen,
+            out,
+            reference=reference or ("adaptive" if any(r.label == "adaptive" for r in listed) else None),
+            workers=workers or os.cpu_count() or 1,
+            resume=resume,
+            overwrite=overwrite,
+            console=_console(),
+        )
+    except KeyboardInterrupt:
+        _complain("interrupted;", f"finished episodes are in {out}, --resume goes on")
+        raise typer.Exit(130) from None
 
 
 def cluster_conditions(
@@ -111,10 +123,11 @@ def cluster_conditions(
 ) -> list[Condition]:
     """Cross scenarios, rates, heterogeneities and loads (each a list by comma, None for the config's own)."""
     base = ClusterConfig.create(config, **overrides)
-    given = {**load_yaml("cluster", config), **overrides}
+    if rate and (load or base.load is not None or base.trace is not None):
+        raise ConfigError(f"--rate {rate}: the rate follows from the {'trace' if base.trace else 'load'}")
     if scenario:
         scenarios = _split(scenario)
-    elif "scenario" in given and config != "default":
+    elif "scenario" in overrides or (config != "default" and "scenario" in load_yaml("cluster", config)):
         scenarios = [base.scenario]
     else:
         # A burst is a change of the Poisson rate, which a trace does not have.
@@ -151,13 +164,14 @@ def list_routers() -> None:
     console = _console()
     for name in routing_gym.list_policies():
         cls = routing_gym.policy.policy_class(name)
-        console.print(f"[bold]{name}[/] ({cls.role}): {(cls.__doc__ or '').strip().splitlines()[0]}")
+        first, *_ = (cls.__doc__ or "").strip().splitlines() or ["(no description)"]
+        console.print(Text.assemble((name, "bold"), f" ({cls.role}): {first}"), soft_wrap=True)
 
 
 @app.command("bench")
 def bench(
-    seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 1.0,
-    repeats: Annotated[int, typer.Option(help="Measurements per row; the median is shown.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time for each measurement.")] = 1.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Measurements per row; the median is shown.")] = 5,
 ) -> None:
     """Measure the speed of everything installed, against CartPole in the same run."""
     from routing_gym.bench import run_benchmarks
@@ -187,13 +201,16 @@ def _numbers(option: str, text: str | None) -> list[float]:
         raise ConfigError(f"{option} {text}: must be numbers, separated by commas") from None
 
 
-def _assignments(pairs: list[str]) -> dict[str, Any]:
+def _assignments(option: str, pairs: list[str]) -> dict[str, Any]:
     fields = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {pair}: must be FIELD=VALUE")
-        fields[name.strip()] = yaml.safe_load(value)
+        if not equals or not name.strip():
+            raise ConfigError(f"{option}{pair}: must be NAME=VALUE")
+        try:
+            fields[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"{option}{pair}: {value!r} is not valid YAML") from None
     return fields
 
 
@@ -201,7 +218,7 @@ def _router(text: str) -> Router:
     name, *parts = text.split(":")
     full = routing_gym.policy.full_name(name)
     bare = full.partition("/")[2]
-    params = _assignments(parts)
+    params = _assignments(f"--routers {name}:", parts)
     return Router(":".join([bare, *parts]), full, params)
 
 
@@ -230,14 +247,17 @@ def main() -> None:
         app.add_typer(entry.load(), name=entry.name)
     try:
         app()
-    except (ConfigError, ResultsError, ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError, MemoryError) as error:
         if os.environ.get("ROUTING_GYM_TRACEBACK"):
             raise
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        _complain("error:", str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; finished episodes are on disk, --resume goes on")
-        sys.exit(130)
+
+
+def _complain(what: str, message: str) -> None:
+    """Print a single line to stderr, however long it is."""
+    text = Text.assemble((what, "bold red"), f" {' '.join(message.split())}")
+    Console(stderr=True).print(text, soft_wrap=True)
 
 
 if __name__ == "__main__":

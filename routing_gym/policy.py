@@ -144,4 +144,5 @@ def make_policy(name: str, **params: Any) -> Any:
     try:
         return cls(**params)
     except TypeError as error:
-        raise TypeError(f"router {full_name(name)!r}: {error}") from error
+        given = ", ".join(f"{key} = {value!r}" for key, value in params.items())
+        raise TypeError(f"router {full_name(name)!r} with {given or 'no parameters'}: {error}") from error

@@ -63,7 +63,7 @@ def test_the_example_installs_and_plays(tmp_path: Path) -> None:
 
 
 def run(*command: str, **kwargs: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **kwargs)  # type: ignore[call-overload]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **kwargs)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -59,7 +59,7 @@ def test_the_wheel_holds_three_packages_and_the_configs_and_nothing_else(wheel: 
 def test_the_wheel_declares_its_routers_and_its_command(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     declared = configparser.ConfigParser(delimiters=("=",))
-    declared.optionxform = str  # type: ignore[assignment, method-assign]
+    declared.optionxform = str
     declared.read_string(wheel.read(name).decode())
     assert declared["console_scripts"]["routing-gym"] == "routing_gym.cli:main"
     # Installed from the same pyproject, this environment has at least these.

@@ -108,6 +108,11 @@ class Event(FrozenModel):
             raise ValueError("a slowdown event's factor must be above 0")
         return self
 
+    @property
+    def time_ms(self) -> float:
+        """When it happens, ms: 2.007 s is 2007 ms, not the next float above it."""
+        return round(self.time_s * 1000.0, 6)
+
 
 class ClusterConfig(FrozenModel):
     """One condition of the inference cluster.
@@ -278,7 +283,7 @@ class ClusterConfig(FrozenModel):
     @property
     def capacity_per_ms(self) -> float:
         """Demand that the whole healthy cluster serves, in ms of reference demand per ms: Σ 11/m_i."""
-        return sum(self.reference_ms / mean for mean in self.replica_service_ms)
+        return math.fsum(self.reference_ms / mean for mean in self.replica_service_ms)
 
     @property
     def reward_weights(self) -> tuple[float, ...]:
@@ -362,7 +367,7 @@ class ClusterDistribution(FrozenModel):
 
     def sample(self, rng: np.random.Generator) -> ClusterConfig:
         """Draw a condition; always the same number of draws, whatever the ranges."""
-        rate, load, heterogeneity, start, duration = rng.random(5)
+        rate, load, heterogeneity, start, duration = rng.random(5).tolist()
         scenario = self.scenarios[int(rng.integers(len(self.scenarios)))]
         offset = int(rng.integers(self.base.replicas))
         order = rng.permutation(self.base.replicas)

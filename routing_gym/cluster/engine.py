@@ -10,20 +10,28 @@ The state is described in `state.py`; `row`, `replicas`, `requests` and `events`
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from routing_gym.cluster.state import (
+    EVENT,
     FAILURE,
     NEVER,
     NONE,
     OBSERVE,
     RECOVERY,
+    REPLICA,
+    REQUEST,
+    ROW,
     SKIP,
     SLOWDOWN,
     START,
     STEP,
 )
-from routing_gym.common.jit import njit
+from routing_gym.common.jit import entry_point, njit
 
 # Layout of an observation buffer, flat float32: a block per name here, in this order, each of `block_size`
 # numbers that start with (rows, N); then `request` (rows, 3), and (rows, 1) each of arrival_gap, deadline and
@@ -397,3 +405,16 @@ def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: A
         elif row.command != OBSERVE:
             raise ValueError("unknown command")
         _observe(e, rows, replicas, requests, observation)
+
+
+@lru_cache(maxsize=1)
+def compiled_advance() -> Callable[..., None]:
+    """Return `advance` for the arrays of a `ClusterState` and a flat float32 buffer, and for nothing else."""
+    return entry_point(
+        advance,
+        np.zeros(1, ROW),
+        np.zeros((1, 1), REPLICA),
+        np.zeros((1, 1), REQUEST),
+        np.zeros((1, 1), EVENT),
+        np.zeros(1, np.float32),
+    )

@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from routing_gym.cluster.config import ClusterConfig, Conditions, resolve
-from routing_gym.cluster.engine import advance
+from routing_gym.cluster.engine import compiled_advance
 from routing_gym.cluster.metrics import Horizon, episode_metrics
 from routing_gym.cluster.spaces import (
     Observation,
@@ -274,16 +274,18 @@ class InferenceCluster(gym.Env[Any, Any]):
 
     def _bind(self) -> None:
         """Keep views of the single row's fields: making them at each step would cost more than the step."""
-        rows = self._state.rows
+        state = self._state
+        self._advance = compiled_advance()
+        self._arrays = (state.rows, state.replicas, state.requests, state.events)
+        rows = state.rows
         self._command, self._action = rows["command"], rows["action"]
         self._reward, self._done, self._terms = rows["reward"], rows["done"], rows["terms"][0]
         self._offered = self._state.replicas["offered"][0]
 
     def _run(self, command: int) -> Observation:
-        state = self._state
         self._command[0] = command
         buffer = np.empty(self._layout.size, np.float32)
-        advance(state.rows, state.replicas, state.requests, state.events, buffer)
+        self._advance(*self._arrays, buffer)
         return self._layout.single(buffer)
 
     def _mask(self) -> NDArray[np.int8]:
@@ -295,7 +297,7 @@ class InferenceCluster(gym.Env[Any, Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the views into the arrays and the renderer; both are made again."""
-        hidden = ("_command", "_action", "_reward", "_done", "_terms", "_offered")
+        hidden = ("_advance", "_arrays", "_command", "_action", "_reward", "_done", "_terms", "_offered")
         state = {name: value for name, value in self.__dict__.items() if name not in hidden}
         return {**state, "_renderer": None}
 

@@ -190,7 +190,7 @@ class ClusterState:
         _fill(self.requests[e], step, *arrivals)
 
         for k, event in enumerate(timeline):
-            tick = min(np.ceil(event.time_s * 1000.0 / step), NEVER)
+            tick = min(np.ceil(event.time_ms / step), NEVER)
             self.events[e, k] = (event.factor or 0.0, tick, EVENT_KINDS[event.kind], event.replica)
 
     def request_log(self, e: int) -> NDArray[Any]:
@@ -211,9 +211,21 @@ class ClusterState:
         log["rejected"] = requests["rejected"]
         log["last_replica"] = requests["replica"]
         log["replica"] = np.where(requests["shed"], NONE, requests["replica"])
+        for r in self._awaiting(e):
+            log["replica"][r] = NONE
         for name, tick in (("start", "start"), ("completion", "finish")):
             log[name] = np.where(requests[tick] < 0, np.nan, requests[tick] * row["step_ms"])
         return log
+
+    def _awaiting(self, e: int) -> list[int]:
+        """Return the requests that await a decision: the pending one and those on the re-route list."""
+        row = self.rows[e]
+        awaiting = [] if row["current"] == NONE else [int(row["current"])]
+        r = int(row["reroute_head"])
+        while r != NONE:
+            awaiting.append(r)
+            r = int(self.requests[e, r]["next"])
+        return awaiting
 
     def outcome(self, e: int) -> dict[str, NDArray[np.float64]]:
         """Return the columns of row `e`'s request log that metrics need, named as in `OUTCOME`."""

@@ -109,7 +109,7 @@ class SyntheticWorkload(Workload):
         else:
             self.rate_per_ms = config.load * config.capacity_per_ms / self.mean_demand_ms
         changes = [(0.0, 1.0)]
-        changes += [(e.time_s * 1000.0, e.factor or 0.0) for e in config.timeline if e.kind == "rate"]
+        changes += [(e.time_ms, e.factor or 0.0) for e in config.timeline if e.kind == "rate"]
         self._start_ms = np.array([time for time, _ in changes])
         self._rate = self.rate_per_ms * np.array([factor for _, factor in changes])
         widths = np.diff(np.append(self._start_ms, np.inf))

@@ -22,3 +22,18 @@ def njit(function: F) -> F:
         if "cannot cache function" not in str(error):
             raise
         return cast(F, numba.njit(function))
+
+
+def entry_point(function: F, *arguments: object) -> F:
+    """Return `function` compiled for arguments of exactly the types of these.
+
+    It skips Numba's look-up of types, which takes longer than a step of an environment does. It checks
+    nothing: call it only with arrays of the same types, dimensions and (C) order. Without compilation
+    (`NUMBA_DISABLE_JIT`) it is `function` itself.
+    """
+    overloads = getattr(function, "overloads", None)
+    if overloads is None:
+        return function
+    types = tuple(numba.typeof(argument) for argument in arguments)
+    function.compile(types)  # type: ignore[attr-defined]
+    return cast(F, overloads[types].entry_point)

@@ -9,10 +9,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from routing_gym.evaluation import report
 from routing_gym.evaluation.results import ResultFolder, make_plan, read_curves, strict_json
 from routing_gym.evaluation.runner import Condition, Router, make_jobs, run_jobs
+from routing_gym.evaluation.terminal import print_tables
+from routing_gym.policy import make_policy
 
 
 def compare(
@@ -52,17 +55,29 @@ def compare(
 
     Raises:
         ResultsError: `out` cannot be used as asked.
-        ValueError: labels or names that are not unique, or an unknown reference.
+        ValueError: nothing to compare, labels, names or seeds that are not unique, an unknown reference, or
+            a router that cannot be made.
     """
     console = console or Console(quiet=True)
     labels = [router.label for router in routers]
-    for what, names in (("router", labels), ("condition", [c.name for c in conditions])):
+    names_of: dict[str, list[Any]] = {
+        "router": labels,
+        "condition": [condition.name for condition in conditions],
+        "seed": list(seeds),
+    }
+    for what, names in names_of.items():
+        if not names:
+            raise ValueError(f"no {what} is listed; give one or more")
         double = sorted({name for name in names if names.count(name) > 1})
         if double:
             raise ValueError(f"{what} {double[0]!r} is listed twice; each needs a name of its own")
     reference = reference or labels[0]
     if reference not in labels:
         raise ValueError(f"reference = {reference!r}: must be one of the routers, {', '.join(labels)}")
+    if workers < 1:
+        raise ValueError(f"workers = {workers}: must be at least 1")
+    for router in routers:  # before anything is written, rather than when its turn comes
+        make_policy(router.name, **router.params)
     plan = make_plan(
         family,
         routers,
@@ -96,16 +111,18 @@ def compare(
     summary = report.summarise(plan, rows)
     _write(folder.path / "summary.json", json.dumps(strict_json(summary), indent=1, allow_nan=False))
     _write(folder.path / "summary.md", report.to_markdown(summary, plan))
-    report.print_tables(console, summary)
+    print_tables(console, summary)
     try:
-        from routing_gym.evaluation.plots import write_plots
+        from routing_gym.evaluation.plots import MOST_PANELS, write_plots
 
         plots = write_plots(folder.path, plan, rows, read_curves(folder.path))
+        if len(conditions) > MOST_PANELS:
+            console.print(f"Plots show the first {MOST_PANELS} of the {len(conditions)} conditions")
     except ImportError:
-        console.print('No plots: matplotlib is missing; pip install "routing-gym[plots]"')
+        console.print(Text('No plots: matplotlib is missing; pip install "routing-gym[plots]"'))
         plots = []
     names = ["episodes.csv", "summary.md", "config.yaml", *(plot.name for plot in plots)]
-    console.print(f"Results in {folder.path}: {', '.join(names)}")
+    console.print(Text(f"Results in {folder.path}: {', '.join(names)}"))
     return summary
 
 

@@ -167,8 +167,9 @@ def _queues(path: Path, conditions: Sequence[Any], curves: Sequence[Any], styles
     handles: dict[str, Any] = {}
     for panel, condition in zip(panels, conditions, strict=True):
         config = condition["config"]
-        events = [*config["scenarios"][config["scenario"]], *config["events"]]
         cutoff = condition["labels"].get("cutoff_s") or config["warmup_s"] + config["measured_s"]
+        listed = [*config["scenarios"][config["scenario"]], *config["events"]]
+        events = [event for event in listed if event["time_s"] <= cutoff]
         instants = np.linspace(0.0, cutoff, TIMELINE_POINTS)
         for label, style in styles.items():
             queue = _mean_curve(curves, condition["name"], label, "outstanding")

@@ -1,4 +1,4 @@
-"""Summaries of results as data, Markdown and terminal tables (DESIGN 6)."""
+"""Summaries of results as data, as tables and in Markdown (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from routing_gym.evaluation.statistics import (
     Estimate,
@@ -21,6 +18,9 @@ from routing_gym.evaluation.statistics import (
 )
 
 DASH, INFINITE = "—", "∞"
+# Fewer seeds than this cannot give an interval of 95 %: by chance alone all of them fall on one side of the
+# true difference with a probability of 2^(1 - seeds), where that is the median too.
+FEW_SEEDS = 6
 
 Row = Mapping[str, Any]
 
@@ -34,6 +34,7 @@ class Column:
     percent: bool = False
     decimals: int = 1
     span: bool = False  # show min to max over seeds beside the median
+    optional: bool = False  # left out where a terminal is too narrow
 
     def show(self, cell: Mapping[str, Any] | None) -> str:
         """Format a metric's statistics."""
@@ -72,12 +73,12 @@ CLUSTER = Presentation(
     scale=100.0,
     columns=(
         Column("attain %", "attainment", percent=True),
-        Column("p50 ms", "p50_ms"),
+        Column("p50 ms", "p50_ms", optional=True),
         Column("p99 ms (min–max)", "p99_ms", decimals=0, span=True),
         Column("p99 all", "p99_all_ms", decimals=0),
         Column("largest 5 %", "attainment_largest_5pct", percent=True),
-        Column("miss %", "slo_miss_rate", percent=True),
-        Column("shed %", "shed_rate", percent=True),
+        Column("miss %", "slo_miss_rate", percent=True, optional=True),
+        Column("shed %", "shed_rate", percent=True, optional=True),
     ),
     note=(
         "Medians over seeds. Attainment: on time / all arrivals. p50, p99: completed requests; p99 all: all "
@@ -123,6 +124,7 @@ def summarise(plan: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
                     label: {
                         "role": roles[label],
                         "episodes": len(episodes),
+                        "invalid_actions": _invalid(episodes),
                         "difference": None
                         if reference is None or label == run["reference"]
                         else _as_dict(paired_difference(scores[label], reference)),
@@ -149,7 +151,8 @@ def best_of(scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
         scores: (seeds,) per router.
 
     Returns:
-        `best`, a label or None, and `tied`: those that the highest mean does not beat, itself included.
+        `best`, a label or None, and `tied`: those that the highest mean does not beat, itself included. A
+        router alone is not best.
     """
     means = {label: float(np.nanmean(s)) for label, s in scores.items() if np.isfinite(s).any()}
     if not means:
@@ -160,7 +163,15 @@ def best_of(scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
         difference = paired_difference(scores[top], scores[label])
         if label != top and (difference is None or not difference.excludes_zero):
             tied.append(label)
-    return {"best": top if len(tied) == 1 else None, "tied": tied if len(tied) > 1 else []}
+    return {
+        "best": top if len(tied) == 1 < len(scores) else None,
+        "tied": tied if len(tied) > 1 else [],
+    }
+
+
+def _invalid(episodes: Mapping[int, Row]) -> int:
+    """Return how many actions over all episodes named a replica that was not eligible."""
+    return sum(row.get("invalid_actions") or 0 for row in episodes.values())
 
 
 def _scores(episodes: Mapping[int, Row], seeds: Sequence[int], score: str) -> np.ndarray:
@@ -205,6 +216,7 @@ def _overall(
     for label, scores in complete.items():
         entry = {
             "role": roles[label],
+            "invalid_actions": sum(_invalid(table[name, label]) for name in names),
             "mean": float(scores.mean()),
             "iqm": _as_dict(stratified_iqm(scores)),
             "difference": None,
@@ -227,12 +239,13 @@ def _as_dict(estimate: Estimate | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table ready to be shown: cells as text, and which rows are yardsticks."""
+    """A table ready to be shown: cells as text, which rows are yardsticks, and which columns may go."""
 
     title: str
     headers: tuple[str, ...]
     rows: list[list[str]]
     yardsticks: list[bool]
+    optional: frozenset[int] = frozenset()
 
 
 def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
@@ -253,6 +266,7 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
                 ("router", *(column.title for column in show.columns), f"Δ to {reference}, {show.unit}"),
                 rows,
                 [router["role"] == "yardstick" for router in condition["routers"].values()],
+                frozenset(k for k, column in enumerate(show.columns, start=1) if column.optional),
             )
         )
     overall = summary["overall"]
@@ -282,9 +296,9 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
 
 
 def _name(label: str, router: Mapping[str, Any], place: Mapping[str, Any]) -> str:
-    invalid = router.get("metrics", {}).get("invalid_actions", {}).get("mean", 0)
+    invalid = router["invalid_actions"]
     mark = " ★" if place["best"] == label else ""
-    return f"{label}{mark}" + (f" ({invalid:.0f} invalid)" if invalid else "")
+    return f"{label}{mark}" + (f" ({invalid} invalid)" if invalid else "")
 
 
 def _difference(label: str, router: Mapping[str, Any], reference: str, show: Presentation) -> str:
@@ -294,19 +308,25 @@ def _difference(label: str, router: Mapping[str, Any], reference: str, show: Pre
     if difference is None:
         return DASH
     value, low, high = (show.scale * difference[key] for key in ("value", "low", "high"))
-    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]".replace("inf", INFINITE)
     return f"tie {text}" if difference["tie"] else text
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
     """Say in words how to read the tables, and which conditions have no single best router."""
     show = PRESENTATIONS[summary["family"]]
+    count = len(summary["seeds"])
     lines = [
         show.note,
-        f"Δ: mean paired difference over {len(summary['seeds'])} seeds with its 95 % bootstrap interval; a "
-        "tie where that holds 0. ★: better than every other router by such an interval. Yardsticks (italic) "
-        "know more than a router can, or are bounds.",
+        f"Δ: mean paired difference over {count} seed{'s' if count > 1 else ''} with its 95 % bootstrap "
+        "interval; a tie where that holds 0. ★: better than every other router by such an interval. "
+        "Yardsticks (italic) know more than a router can, or are bounds.",
     ]
+    if count < FEW_SEEDS:
+        lines.append(
+            f"{count} seed{'s are' if count > 1 else ' is'} too few for an interval of 95 %: do not rely on "
+            f"ties and ★; take {FEW_SEEDS} seeds at least."
+        )
     ties = [
         f"{condition['name']}: {', '.join(condition['tied'])}"
         for condition in summary["conditions"]
@@ -314,6 +334,13 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
     ]
     if ties:
         lines.append("No single best router: " + "; ".join(ties) + ".")
+    listed = dict.fromkeys(label for condition in summary["conditions"] for label in condition["routers"])
+    absent = [label for label in listed if label not in summary["overall"]["routers"]]
+    if absent and len(summary["conditions"]) > 1:
+        lines.append(
+            f"Not compared over all conditions, as {show.score} is undefined in some episode: "
+            f"{', '.join(absent)}."
+        )
     return lines
 
 
@@ -337,26 +364,11 @@ def to_markdown(summary: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 
 def markdown_table(sheet: Sheet) -> list[str]:
     """Return a sheet as the lines of a Markdown table; yardsticks are in italics."""
-    lines = ["| " + " | ".join(sheet.headers) + " |", "|" + "---|" * len(sheet.headers)]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    lines = [line(sheet.headers), "|" + "---|" * len(sheet.headers)]
     for cells, yardstick in zip(sheet.rows, sheet.yardsticks, strict=True):
-        name = f"*{cells[0]}*" if yardstick else cells[0]
-        lines.append("| " + " | ".join([name, *cells[1:]]) + " |")
+        lines.append(line([f"*{cells[0]}*" if yardstick else cells[0], *cells[1:]]))
     return lines
-
-
-def print_tables(console: Console, summary: Mapping[str, Any], most: int = 8) -> None:
-    """Print a summary's tables; of more than `most` conditions only the one over all."""
-    tables = sheets(summary)
-    if len(summary["conditions"]) > most:
-        console.print(f"{len(summary['conditions'])} conditions: each one's table is in summary.md")
-        tables = tables[len(summary["conditions"]) :]
-    for sheet in tables:
-        table = Table(title=sheet.title, title_justify="left", title_style="bold", header_style="bold")
-        for k, header in enumerate(sheet.headers):
-            table.add_column(header, justify="left" if k == 0 else "right", no_wrap=True)
-        for cells, yardstick in zip(sheet.rows, sheet.yardsticks, strict=True):
-            style = "italic dim" if yardstick else "bold" if "★" in cells[0] else ""
-            table.add_row(*(Text(cell) for cell in cells), style=style)
-        console.print(table)
-    for remark in remarks(summary):
-        console.print(Text(remark, style="dim"))

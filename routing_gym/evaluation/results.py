@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from routing_gym.common.config import config_hash
 from routing_gym.evaluation.runner import ENVIRONMENTS, Condition, Result, Router
 
 EPISODES, CURVES, PLAN = "episodes.csv", "curves.jsonl", "config.yaml"
+# What is made of these at a run's end.
+SUMMARIES = ("summary.json", "summary.md", "attainment.png", "latency_cdf.png", "queues.png")
 PACKAGES = ("routing-gym", "gymnasium", "numpy", "numba")
 
 
@@ -51,7 +54,7 @@ def make_plan(
             "seeds": list(seeds),
             **settings,
         },
-        "command": " ".join(["routing-gym", *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
@@ -78,24 +81,35 @@ class ResultFolder:
             overwrite: throw away what the folder holds of a run.
 
         Raises:
-            ResultsError: the folder holds results and neither was asked for, or those of another run.
+            ResultsError: the folder holds a run and neither was asked for, or another run is to be resumed;
+                the folder cannot be written.
         """
         self.path = Path(path)
         self.done: set[tuple[str, str, int]] = set()
         self._plan = plan
         self._columns: list[str] | None = None
+        conditions = plan["run"]["conditions"]
+        self._labels = list(dict.fromkeys(name for condition in conditions for name in condition["labels"]))
+        try:
+            self._open(resume, overwrite)
+        except OSError as error:
+            raise ResultsError(f"cannot write results to {self.path}: {error.strerror}") from error
+
+    def _open(self, resume: bool, overwrite: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise ResultsError(f"{self.path} is a file; results need a folder")
         held = [name for name in (EPISODES, CURVES, PLAN) if (self.path / name).exists()]
         if held and overwrite:
-            for name in held:
-                (self.path / name).unlink()
+            if PLAN in held:
+                read_plan(self.path)  # a config.yaml of something else is not ours to throw away
+            for name in (*held, *SUMMARIES):
+                (self.path / name).unlink(missing_ok=True)
         elif held and not resume:
-            raise ResultsError(f"{self.path} already holds results; go on with --resume, or --overwrite them")
+            raise ResultsError(f"{self.path} already holds a run; go on with --resume, or --overwrite it")
         elif held:
             self._take_over()
         self.path.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(_plain(plan), sort_keys=False, allow_unicode=True, width=110)
+        text = yaml.safe_dump(_plain(self._plan), sort_keys=False, allow_unicode=True, width=110)
         _replace(self.path / PLAN, text)
 
     def add(self, result: Result) -> None:
@@ -108,7 +122,7 @@ class ResultFolder:
         row = {
             "router": job.router.label,
             "condition": job.condition.name,
-            **job.condition.labels,
+            **{name: job.condition.labels.get(name) for name in self._labels},
             "seed": job.seed,
             "config_hash": config_hash(job.condition.config),
             **result.metrics,
@@ -140,11 +154,20 @@ class ResultFolder:
         held = self.path / PLAN
         if not held.exists():
             raise ResultsError(f"{self.path} holds results without {PLAN}; --overwrite them")
-        old, new = read_plan(self.path)["run"], _plain(self._plan["run"])
+        plan = read_plan(self.path)
+        old, new = plan["run"], _plain(self._plan["run"])
         different = [key for key in new if old.get(key) != new[key]]
-        if different:
+        reasons = [f"{', '.join(different)} differ"] if different else []
+        # Episodes played by two versions must not end up in one file.
+        begun, now = plan.get("versions") or {}, self._plan["versions"]
+        reasons += [
+            f"{name} {begun.get(name)}, here {version}"
+            for name, version in now.items()
+            if begun.get(name) != version
+        ]
+        if reasons:
             raise ResultsError(
-                f"{self.path} holds another run ({', '.join(different)} differ); choose another --out, or "
+                f"{self.path} holds another run ({'; '.join(reasons)}); choose another --out, or "
                 "--overwrite it"
             )
         # An interrupt may have left half a line, or an episode's curves without its row.
@@ -185,9 +208,11 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     file = file / PLAN if file.is_dir() else file
     try:
         plan = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ResultsError(f"cannot read the plan {file}: {error}") from error
-    if not isinstance(plan, dict) or "run" not in plan:
+    run = plan.get("run") if isinstance(plan, dict) else None
+    parts = ("family", "routers", "conditions", "seeds", "reference")
+    if not isinstance(run, dict) or any(part not in run for part in parts):
         raise ResultsError(f"{file} is not the {PLAN} of a results folder")
     return plan
 
@@ -219,13 +244,13 @@ def read_curves(path: str | Path) -> list[dict[str, Any]]:
 
 
 def strict_json(value: Any) -> Any:
-    """Return a value for JSON, which knows no infinity: it becomes the string "inf"."""
+    """Return a value for JSON, which knows no infinity: it becomes the string "inf" or "-inf"."""
     if isinstance(value, Mapping):
         return {key: strict_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [strict_json(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
-        return "inf" if value > 0 else None
+        return None if np.isnan(value) else str(value)
     return value
 
 
@@ -236,7 +261,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, np.ndarray):
-        return json.dumps([round(float(item), 9) for item in value])
+        return json.dumps(value.tolist())
     if isinstance(value, (list, tuple)):
         return json.dumps(list(value))
     return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)

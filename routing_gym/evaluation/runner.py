@@ -6,11 +6,14 @@ into shards, nor on how many processes play them.
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -104,9 +107,10 @@ def run_jobs(
             yield from play(shard, curves=curves, progress=progress)
         return
     context = get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
     try:
-        pending: set[Future[list[Result]]] = {pool.submit(_play_all, shard, curves) for shard in shards}
+        with _interrupts_ignored():  # by workers that this starts, too, from their first instant
+            pending: set[Future[list[Result]]] = {pool.submit(_play_all, shard, curves) for shard in shards}
         while pending:
             finished, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -122,8 +126,29 @@ def run_jobs(
             process.terminate()
 
 
-def _ignore_interrupts() -> None:
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+
+
+def _prepare_worker() -> None:
+    """Leave interrupts to the parent, and end with it, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _play_all(shard: Sequence[Job], curves: bool) -> list[Result]:

@@ -35,12 +35,13 @@ def paired_difference(scores: ArrayLike, reference: ArrayLike, resamples: int = 
     """Estimate the mean difference between two routers on the same seeds.
 
     Args:
-        scores: (seeds,) of the router; NaN where undefined.
+        scores: (seeds,) of the router; NaN where undefined. Seeds without a finite difference are left out.
         reference: (seeds,) of the other, on the same seeds.
         resamples: of the percentile bootstrap over seeds.
 
     Returns:
-        The mean difference and its 95 % interval; None if no seed has both.
+        The mean difference and its 95 % interval, which is unbounded if a single seed has both: one says
+        nothing of how seeds vary. None if no seed has both.
 
     Raises:
         ValueError: the shapes differ.
@@ -48,10 +49,13 @@ def paired_difference(scores: ArrayLike, reference: ArrayLike, resamples: int = 
     a, b = np.asarray(scores, np.float64), np.asarray(reference, np.float64)
     if a.shape != b.shape:
         raise ValueError(f"scores have shape {a.shape}, the reference's {b.shape}; they must be paired")
-    difference = a - b
+    with np.errstate(invalid="ignore"):  # infinite on both sides
+        difference = a - b
     difference = difference[np.isfinite(difference)]
     if not len(difference):
         return None
+    if len(difference) == 1:
+        return Estimate(float(difference[0]), -np.inf, np.inf)
     return bootstrap_mean(difference, resamples)
 
 

@@ -27,7 +27,7 @@ BOUNDS = [name for name in NAMES if issubclass(policy_class(name), Yardstick)]
 STATELESS = [name for name, _ in ROUTERS if routing_gym.make_policy(name).initial_state([0]) is None]
 VARIANTS = [*ROUTERS, ("cluster/deadline_aware", {"admission": True})]
 SHAPES = st.sampled_from([(), (0,), (1,), (5,), (2, 3), (2, 1, 2)])
-RELAXED = settings(deadline=None, max_examples=20)
+FEWER = settings(max_examples=20)
 
 # Three seconds' worth of everything: a replica that fails, queues that fill up, requests that are shed.
 CONDITION = {
@@ -63,7 +63,7 @@ def test_a_router_declares_what_it_is(name: str) -> None:
 
 
 @routers
-@RELAXED
+@FEWER
 @given(drawn=observations(SHAPES))
 def test_a_batch_is_routed_as_its_rows_are(name: str, params: dict[str, Any], drawn: Any) -> None:
     """Bit for bit, over any leading axes, decision after decision."""
@@ -91,7 +91,7 @@ def allowed(actions: np.ndarray, eligible: np.ndarray, params: dict[str, Any]) -
 
 
 @routers
-@RELAXED
+@FEWER
 @given(drawn=observations(SHAPES))
 def test_only_eligible_replicas_are_named(name: str, params: dict[str, Any], drawn: Any) -> None:
     """And where none is, as in a closing observation, any valid action."""
@@ -104,7 +104,7 @@ def test_only_eligible_replicas_are_named(name: str, params: dict[str, Any], dra
 
 
 @routers
-@RELAXED
+@FEWER
 @given(drawn=observations(SHAPES), seed=st.integers(0, 2**32), admission=st.booleans())
 def test_masks_are_honoured(
     name: str, params: dict[str, Any], drawn: Any, seed: int, admission: bool
@@ -127,7 +127,7 @@ def test_masks_are_honoured(
 
 
 @routers
-@RELAXED
+@FEWER
 @given(drawn=observations(SHAPES))
 def test_routing_changes_neither_the_observation_nor_the_state_it_is_given(
     name: str, params: dict[str, Any], drawn: Any
@@ -145,7 +145,7 @@ def test_routing_changes_neither_the_observation_nor_the_state_it_is_given(
 
 
 @routers
-@RELAXED
+@FEWER
 @given(drawn=observations(SHAPES))
 def test_the_router_s_own_records_are_enough(name: str, params: dict[str, Any], drawn: Any) -> None:
     """A proxy in front of real servers shows no more: `observation="router"`."""
@@ -209,7 +209,7 @@ def test_a_router_in_one_environment_does_as_in_a_row_of_many(name: str) -> None
     for k in range(ROWS):
         env = gym.make("routing_gym/InferenceCluster-v0", config=dict(CONDITION))
         router = routing_gym.make_policy(name)
-        router.configure([env.unwrapped.config])  # type: ignore[attr-defined]
+        router.configure([env.unwrapped.config])
         state, start, done, step = router.initial_state([k]), True, False, 0
         observation: Observation
         observation, info = env.reset(seed=SEED + k)

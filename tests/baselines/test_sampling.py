@@ -160,10 +160,10 @@ def test_without_a_state_row_i_gets_the_router_s_seed_plus_i(router: type) -> No
 
 @pytest.mark.parametrize("router", ROUTERS)
 def test_the_generator_runs_on_across_episodes_and_is_not_numpy_s(router: type) -> None:
-    before = np.random.get_state()[1].tobytes()  # type: ignore[union-attr, index]
+    before = np.random.get_state()[1].tobytes()
     batch, state = batch_of(4, eligible=[1] * 6), router().initial_state(range(4))
     one = router().predict(batch, state, np.array([True, False, True, False]))
     other = router().predict(batch, state)
     assert one[0].tolist() == other[0].tolist()
     assert one[1].tolist() == other[1].tolist() != state.tolist()
-    assert np.random.get_state()[1].tobytes() == before  # type: ignore[union-attr, index]
+    assert np.random.get_state()[1].tobytes() == before

@@ -50,11 +50,11 @@ def test_expected_work_of_rows_with_their_own_coefficients() -> None:
     fields = [rng.integers(0, 9, (4, 3)).astype(float) for _ in range(3)]
     request, speed = rng.integers(1, 99, (4, 3)).astype(float), rng.uniform(0.5, 2, (4, 3))
     columns = tuple(rng.uniform(0, 1, (4, 1)) for _ in range(3))
-    together = expected_work(*fields, request, speed, columns)  # type: ignore[arg-type]
+    together = expected_work(*fields, request, speed, columns)
     for k in range(4):
         alone = expected_work(
             *(f[k] for f in fields), request[k], speed[k], tuple(float(c[k, 0]) for c in columns)
-        )  # type: ignore[arg-type]
+        )
         assert together[k].tolist() == alone.tolist()
 
 

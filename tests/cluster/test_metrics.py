@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import routing_gym
@@ -29,7 +29,6 @@ from routing_gym.cluster.metrics import (
 from routing_gym.cluster.state import OUTCOME, REQUEST_LOG
 from routing_gym.cluster.workload import make_workload
 
-RELAXED = settings(deadline=None)
 HORIZON = Horizon(warmup_ms=100.0, cutoff_ms=1100.0, deadline_ms=50.0, replicas=3)
 NAN = math.nan
 
@@ -162,7 +161,7 @@ def slow_metrics(log: np.ndarray, horizon: Horizon) -> dict[str, Any]:
         **{f"p{p}_all_ms": percentile(list(late_by.values()), p) for p in (50, 95, 99)},
         **{f"attainment_q{k + 1}": attainment(count * k // 4, count * (k + 1) // 4) for k in range(4)},
         "attainment_largest_5pct": attainment(count - math.ceil(count / 20), count),
-        "jain_demand_deciles": sum(tenths) ** 2 / (10 * squares) if squares and None not in tenths else None,  # type: ignore[arg-type]
+        "jain_demand_deciles": sum(tenths) ** 2 / (10 * squares) if squares and None not in tenths else None,
         "replica_shares": [accepted.count(i) / len(accepted) for i in range(replicas)] if accepted else None,
     }
 
@@ -206,7 +205,6 @@ def same(one: Any, other: Any) -> bool:
     return bool(np.all(np.asarray(one) == pytest.approx(np.asarray(other, float), rel=1e-12)))
 
 
-@RELAXED
 @given(logs())
 def test_metrics_are_those_of_the_definitions(log: np.ndarray) -> None:
     fast, slow = episode_metrics(log, HORIZON, 5), slow_metrics(log, HORIZON)
@@ -288,7 +286,6 @@ finite_floats = st.floats(allow_nan=False, allow_infinity=False)
 few_values = st.sampled_from([0.0, -0.0, 1.0, 1.0 + 2**-52, 2.0, 1e300, 5e-324])
 
 
-@RELAXED
 @given(
     st.lists(finite_floats, max_size=200)
     | st.lists(few_values, max_size=200)
@@ -364,7 +361,6 @@ def test_curves_worked_by_hand() -> None:
     assert curves["outstanding"] == expected
 
 
-@RELAXED
 @given(logs())
 def test_curves_of_any_log(log: np.ndarray) -> None:
     curves, metrics = episode_curves(log, HORIZON), episode_metrics(log, HORIZON, 0)

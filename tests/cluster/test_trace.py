@@ -20,7 +20,7 @@ from routing_gym.cluster.trace import TraceError, read_trace
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 GENERIC = "arrival_s,prompt_tokens,output_tokens"
 # The same folder serves all examples: each one writes its own file.
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ONE_FOLDER = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def write(folder: Path, text: str | bytes, name: str = "trace.csv") -> Path:
@@ -58,7 +58,7 @@ def test_the_generic_format(tmp_path: Path) -> None:
 ticks = st.lists(st.integers(0, 2 * 86_400 * 10**7), min_size=2, max_size=30).map(sorted)
 
 
-@RELAXED
+@ONE_FOLDER
 @given(ticks, st.integers(0, 700_000))
 def test_seven_digits_are_exact_to_100_ns(tmp_path: Path, times: list[int], day: int) -> None:
     if times[0] == times[-1]:
@@ -73,7 +73,7 @@ def test_seven_digits_are_exact_to_100_ns(tmp_path: Path, times: list[int], day:
     assert arrival.tolist() == [float(Fraction(time - times[0], 10**4)) for time in times]
 
 
-@RELAXED
+@ONE_FOLDER
 @given(ticks)
 def test_decimal_seconds_are_as_exact_as_a_float_can_be(tmp_path: Path, times: list[int]) -> None:
     if times[0] == times[-1]:
@@ -83,7 +83,7 @@ def test_decimal_seconds_are_as_exact_as_a_float_can_be(tmp_path: Path, times: l
     assert arrival == pytest.approx([(time - times[0]) / 1e4 for time in times], rel=1e-12, abs=1e-7)
 
 
-@RELAXED
+@ONE_FOLDER
 @given(
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),

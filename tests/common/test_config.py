@@ -115,9 +115,9 @@ def test_validate_tells_every_error_at_once() -> None:
 def test_models_are_frozen() -> None:
     box = Box(base=Side(length=2))
     with pytest.raises(ValidationError, match="frozen"):
-        box.factor = 2.0  # type: ignore[misc]
+        box.factor = 2.0
     with pytest.raises(ValidationError, match="frozen"):
-        box.base.length = 3  # type: ignore[misc]
+        box.base.length = 3
 
 
 def test_a_copy_forgets_cached_properties() -> None:

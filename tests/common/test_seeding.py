@@ -66,7 +66,7 @@ def test_streams_are_uncorrelated() -> None:
 @given(st.integers(0, 2**40), st.integers(0, 20))
 def test_row_i_of_an_integer_seed_gets_that_plus_i(seed: int, rows: int) -> None:
     assert spread_seeds(seed, rows) == [seed + row for row in range(rows)]
-    spread = spread_seeds(np.int64(seed), rows)  # type: ignore[arg-type]
+    spread = spread_seeds(np.int64(seed), rows)
     assert spread == spread_seeds(seed, rows)
     assert all(type(entry) is int for entry in spread)
 

@@ -266,7 +266,7 @@ class Bound(Yardstick):
             # Speeds are in units of the reference request.
             np.array(config.replica_service_ms) * (REFERENCE_SERVICE_MS / config.reference_ms),
             [
-                (event.time_s * 1000.0, event.kind, event.replica, event.factor or 1.0)
+                (event.time_ms, event.kind, event.replica, event.factor or 1.0)
                 for event in config.timeline
                 if event.replica is not None
             ],
