@@ -17,9 +17,10 @@ import yaml
 
 import routing_gym
 from routing_gym.cli import app
-from routing_gym.cluster.config import ClusterConfig, ClusterDistribution
-from routing_gym.cluster.engine import REPLICA_FIELDS
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import ClusterDistribution
 from routing_gym.cluster.metrics import METRICS
+from routing_gym.cluster.observation import REPLICA_FIELDS
 from routing_gym.cluster.state import REQUEST_LOG
 from routing_gym.common.config import FrozenModel, configs_folder
 from routing_gym.rewards import CLUSTER_TERMS, CLUSTER_WEIGHTINGS

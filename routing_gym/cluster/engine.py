@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from routing_gym.cluster.observation import observe
 from routing_gym.cluster.state import (
     EVENT,
     FAILURE,
@@ -30,46 +31,9 @@ from routing_gym.cluster.state import (
     SLOWDOWN,
     START,
     STEP,
+    is_eligible,
 )
 from routing_gym.common.jit import entry_point, njit
-
-# Layout of an observation buffer, flat float32: a block per name here, in this order, each of `block_size`
-# numbers that start with (rows, N); then `request` (rows, 3), and (rows, 1) each of arrival_gap, deadline and
-# signal_age.
-OWN_FIELDS = (
-    "outstanding",
-    "outstanding_prompt_tokens",
-    "outstanding_predicted_tokens",
-    "service_ewma",
-    "speed_ewma",
-    "reward_ewma",
-    "completed",
-    "oldest_age",
-    "since_completion",
-    "healthy",
-    "eligible",
-)
-REPORTED_FIELDS = ("waiting", "in_flight", "in_flight_age")
-REPLICA_FIELDS = OWN_FIELDS + REPORTED_FIELDS
-REPLICA_FIELD_COUNT = len(REPLICA_FIELDS)
-GLOBAL_SIZE = 6
-
-
-@njit
-def block_size(rows: int, replicas: int) -> int:
-    """Return how many numbers a block of the observation buffer takes.
-
-    Blocks of many rows are a whole number of cache lines and one line more: without it, blocks of 1024 rows
-    lie a multiple of 4096 bytes apart, fall on the same few places of the cache, and cost twice the time.
-    """
-    size = rows * replicas
-    return size if rows == 1 else (size + 15) // 16 * 16 + 16
-
-
-@njit
-def is_eligible(row: Any, replica: Any) -> bool:
-    """Tell whether a replica can take a request: healthy, and its queue not full."""
-    return replica.healthy != 0 and replica.waiting < row.capacity
 
 
 @njit
@@ -310,74 +274,6 @@ def _settle(row: Any) -> None:
 
 
 @njit
-def _oldest_arrival(replica: Any, requests: Any) -> float:
-    """Return when the replica's oldest outstanding request arrived; there is one.
-
-    Requests are numbered by arrival. A queue that only ever took new arrivals is in that order, so only
-    one that holds re-routed requests needs a search.
-    """
-    busy = replica.in_flight != NONE
-    if busy and replica.rerouted == 0:
-        return replica.in_flight_arrival
-    oldest = replica.in_flight if busy else replica.head
-    if replica.rerouted > 0:
-        r = replica.head
-        while r != NONE:
-            oldest = min(oldest, r)
-            r = requests[r].next
-    return requests[oldest].arrival
-
-
-@njit
-def _observe(e: int, rows: Any, replicas: Any, requests: Any, observation: Any) -> None:
-    row = rows[e]
-    row_count, count = replicas.shape
-    block = block_size(row_count, count)
-    now = row.tick * row.step_ms
-    live = row.snapshot_interval == 0
-    k = e * count
-    for i in range(count):
-        replica = replicas[e, i]
-        eligible = is_eligible(row, replica)
-        replica.offered = eligible or row.done != 0
-        busy = replica.in_flight != NONE
-        outstanding = replica.waiting + busy
-        oldest_age = now - _oldest_arrival(replica, requests[e]) if outstanding > 0 else 0.0
-        observation[k] = outstanding
-        observation[k + block] = replica.prompt_tokens
-        observation[k + 2 * block] = replica.predicted_tokens
-        observation[k + 3 * block] = replica.service_ewma
-        observation[k + 4 * block] = replica.speed_ewma
-        observation[k + 5 * block] = replica.reward_ewma
-        observation[k + 6 * block] = replica.completed
-        observation[k + 7 * block] = oldest_age
-        observation[k + 8 * block] = now - replica.last_completion * row.step_ms
-        observation[k + 9 * block] = replica.healthy
-        observation[k + 10 * block] = eligible
-        if live:
-            observation[k + 11 * block] = replica.waiting
-            observation[k + 12 * block] = busy
-            observation[k + 13 * block] = now - replica.started * row.step_ms if busy else 0.0
-        else:
-            observation[k + 11 * block] = replica.snapshot_waiting
-            observation[k + 12 * block] = replica.snapshot_in_flight
-            observation[k + 13 * block] = replica.snapshot_age
-        k += 1
-    k = REPLICA_FIELD_COUNT * block + 3 * e
-    if row.done:
-        observation[k] = observation[k + 1] = observation[k + 2] = 0.0
-    else:
-        request = requests[e, row.current]
-        observation[k] = request.prompt
-        observation[k + 1] = request.predicted
-        observation[k + 2] = now - request.arrival
-    k = REPLICA_FIELD_COUNT * block + 3 * row_count + e
-    observation[k] = row.arrival_gap
-    observation[k + row_count] = row.deadline_ms
-    observation[k + 2 * row_count] = 0.0 if live else now - row.snapshot * row.step_ms
-
-
-@njit
 def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: Any) -> None:
     """Carry out each row's command and write its observation.
 
@@ -388,7 +284,7 @@ def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: A
         replicas: (rows, N) `state.REPLICA`; `offered` becomes the action mask.
         requests: (rows, room) `state.REQUEST`.
         events: (rows, room) `state.EVENT`.
-        observation: flat float32, laid out as the module's constants say; written.
+        observation: flat float32, laid out as `observation.py` says; written.
     """
     for e in range(len(rows)):
         row = rows[e]
@@ -404,7 +300,7 @@ def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: A
             _settle(row)
         elif row.command != OBSERVE:
             raise ValueError("unknown command")
-        _observe(e, rows, replicas, requests, observation)
+        observe(e, rows, replicas, requests, observation)
 
 
 @lru_cache(maxsize=1)

@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig, Conditions, resolve
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import Conditions, resolve
 from routing_gym.cluster.engine import compiled_advance
 from routing_gym.cluster.metrics import Horizon, episode_metrics
+from routing_gym.cluster.observation import Observation, ObservationLayout
 from routing_gym.cluster.spaces import (
-    Observation,
-    ObservationLayout,
     action_space,
     observation_space,
 )

@@ -1,57 +1,16 @@
-"""The observation of the inference cluster: its fields, their bounds, and views of the kernel's buffer."""
+"""The observation of the inference cluster: its fields and their bounds."""
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig, ClusterDistribution, Conditions
-from routing_gym.cluster.engine import (
-    GLOBAL_SIZE,
-    OWN_FIELDS,
-    REPLICA_FIELD_COUNT,
-    REPLICA_FIELDS,
-    REPORTED_FIELDS,
-    block_size,
-)
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import ClusterDistribution, Conditions
+from routing_gym.cluster.observation import OWN_FIELDS, REPLICA_FIELDS
 from routing_gym.cluster.workload import Workload
-
-Observation = dict[str, NDArray[np.float32]]
-
-
-class ObservationLayout:
-    """Turns the kernel's flat buffer into an observation, without copying."""
-
-    def __init__(self, rows: int, replicas: int, full: bool) -> None:
-        """Lay out observations of `rows` episodes; `full` adds what replicas report themselves."""
-        self.rows, self.replicas = rows, replicas
-        block = block_size(rows, replicas)
-        own = OWN_FIELDS + REPORTED_FIELDS if full else OWN_FIELDS
-        shapes = {name: (k * block, replicas) for k, name in enumerate(own)}
-        end = REPLICA_FIELD_COUNT * block
-        shapes["request"] = (end, 3)
-        for k, name in enumerate(
-            ("arrival_gap", "deadline", "signal_age") if full else ("arrival_gap", "deadline")
-        ):
-            shapes[name] = (end + (3 + k) * rows, 1)
-        self.size = end + GLOBAL_SIZE * rows
-        self.names = tuple(shapes)
-        self._shapes = tuple((rows, size) for _, size in shapes.values())
-        # One call that takes all slices is the cheapest way to many views.
-        self._views = itemgetter(*(slice(first, first + rows * size) for first, size in shapes.values()))
-
-    def single(self, buffer: NDArray[np.float32]) -> Observation:
-        """Return the observation of the one row that `buffer` holds."""
-        return dict(zip(self.names, self._views(buffer)))  # noqa: B905 (strict costs a tenth of a step)
-
-    def batch(self, buffer: NDArray[np.float32]) -> Observation:
-        """Return the observations of all rows, each field with a leading axis of rows."""
-        views = zip(self.names, self._views(buffer), self._shapes, strict=True)
-        return {name: view.reshape(shape) for name, view, shape in views}
 
 
 def observation_space(conditions: Conditions, workload: Workload) -> spaces.Dict:

@@ -143,6 +143,12 @@ REQUEST_LOG = np.dtype(
 OUTCOME = ("arrival", "completion", "demand", "output", "last_replica", "shed", "rejected")
 
 
+@njit
+def is_eligible(row: Any, replica: Any) -> bool:
+    """Tell whether a replica can take a request: healthy, and its queue not full."""
+    return replica.healthy != 0 and replica.waiting < row.capacity
+
+
 class ClusterState:
     """The arrays of a number of episodes of equally many replicas."""
 

@@ -12,13 +12,13 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig, Conditions, resolve
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import Conditions, resolve
 from routing_gym.cluster.engine import advance
 from routing_gym.cluster.env import InferenceCluster
 from routing_gym.cluster.metrics import METRICS, Horizon, episode_curves, episode_metrics
+from routing_gym.cluster.observation import Observation, ObservationLayout
 from routing_gym.cluster.spaces import (
-    Observation,
-    ObservationLayout,
     action_space,
     common_space,
     observation_space,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig, ClusterDistribution, Conditions
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import ClusterDistribution, Conditions
 from routing_gym.cluster.trace import read_trace
 from routing_gym.common.config import ConfigError
 from routing_gym.common.seeding import EpisodeStreams
@@ -243,8 +244,13 @@ class EpisodeSource:
             TraceError: the trace cannot be read.
         """
         self.conditions = conditions
-        base = conditions if isinstance(conditions, ClusterConfig) else conditions.base
-        self.workload = make_workload(base)
+        if isinstance(conditions, ClusterConfig):
+            self.workload = make_workload(conditions)
+            return
+        self.workload = make_workload(conditions.base)
+        if conditions.load:
+            # The highest load leaves least of a trace: too short must be said now, not at some reset.
+            make_workload(conditions.base.replace(load=conditions.load[1]))
 
     @property
     def config(self) -> ClusterConfig:

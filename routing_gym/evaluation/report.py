@@ -159,7 +159,7 @@ def best_of(scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {"best": None, "tied": []}
     top = max(means, key=lambda label: means[label])
     tied = [top]
-    for label in means:
+    for label in scores:
         difference = paired_difference(scores[top], scores[label])
         if label != top and (difference is None or not difference.excludes_zero):
             tied.append(label)
@@ -191,7 +191,7 @@ def _statistics(episodes: Sequence[Row]) -> dict[str, Any]:
             "median": median(values),
             "min": min(values),
             "max": max(values),
-            "mean": sum(values) / len(values) if finite else math.inf,
+            "mean": math.fsum(values) / len(values) if finite else math.inf,
             "defined": len(values),
         }
     return result

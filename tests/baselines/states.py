@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from routing_gym.cluster.engine import REPLICA_FIELDS
+from routing_gym.cluster.observation import REPLICA_FIELDS
 
 Observation = dict[str, np.ndarray]
 

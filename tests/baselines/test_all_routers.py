@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import routing_gym
 from routing_gym.cluster.config import ClusterConfig
-from routing_gym.cluster.engine import REPORTED_FIELDS
 from routing_gym.cluster.env import InferenceCluster
+from routing_gym.cluster.observation import REPORTED_FIELDS
 from routing_gym.cluster.vector_env import InferenceClusterVector
 from routing_gym.policy import Policy, Yardstick, policy_class
 from tests.baselines.states import Observation, fits, observations, row

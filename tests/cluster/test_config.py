@@ -18,13 +18,12 @@ from pydantic import ValidationError
 
 from routing_gym.cluster.config import (
     ClusterConfig,
-    ClusterDistribution,
     Demand,
     Event,
     Jitter,
     TokenDistribution,
-    resolve,
 )
+from routing_gym.cluster.distribution import ClusterDistribution, resolve
 from routing_gym.common.config import ConfigError, config_hash, configs_folder, load_yaml
 
 DEFAULT_YAML = configs_folder() / "cluster" / "default.yaml"

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing_gym.cluster.config import ClusterConfig, ClusterDistribution
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import ClusterDistribution
 from routing_gym.cluster.trace import read_trace
 from routing_gym.cluster.workload import (
     CONFIG,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from routing_baselines.cluster.work import DeadlineAware
 from routing_gym.cluster.config import ClusterConfig
-from routing_gym.cluster.engine import decide, is_eligible, run
-from routing_gym.cluster.state import NONE, REQUEST
+from routing_gym.cluster.engine import decide, run
+from routing_gym.cluster.state import NONE, REQUEST, is_eligible
 from routing_gym.common.jit import njit
 from routing_gym.policy import Policy
 
