@@ -78,3 +78,28 @@ def test_an_episode_under_a_read_only_home(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30
+
+
+def test_a_change_of_what_is_called_makes_the_cache_out_of_date(tmp_path: Path) -> None:
+    """Numba itself does not notice a callee in another file, and would go on with the old code."""
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    header = "from routing_gym.common.jit import njit\n"
+    (package / "outer.py").write_text(
+        f"{header}from kernels.inner import number\n@njit\ndef twice():\n    return 2 * number()\n"
+    )
+    code = (
+        "from kernels.outer import twice\n"
+        "print(twice(), sum(twice.stats.cache_hits.values()), sum(twice.stats.cache_misses.values()))"
+    )
+    seen = []
+    for number in (1, 1, 5):
+        (package / "inner.py").write_text(f"{header}@njit\ndef number():\n    return {number}\n")
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        seen.append(done.stdout.split())
+    assert seen == [["2", "0", "1"], ["2", "1", "0"], ["10", "0", "1"]]

@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_baselines.cluster.router import Bools, StatelessRouter, View, eligible_replicas, lowest
+from routing_baselines.cluster.router import (
+    Bools,
+    StatelessRouter,
+    View,
+    default,
+    eligible_replicas,
+    lowest,
+)
+from routing_gym.common.config import packaged
 from routing_gym.policy import Policy
 
 
@@ -72,12 +80,16 @@ class Adaptive(StatelessRouter):
             by `configure`.
     """
 
-    def __init__(self, c: float = 0.35, ceiling_ms: float = 60.0) -> None:
-        """Set the exploration weight and the service ceiling.
+    def __init__(self, c: float | None = None, ceiling_ms: float | None = None) -> None:
+        """Set the exploration weight and the service ceiling; by default those of the shipped configs.
 
         Raises:
             ValueError: a negative weight, or a ceiling that is not positive.
         """
+        c = default("adaptive", "c") if c is None else c
+        ceiling_ms = (
+            packaged("cluster", "default")["service_ceiling_ms"] if ceiling_ms is None else ceiling_ms
+        )
         if c < 0:
             raise ValueError(f"c = {c}: must not be negative")
         if ceiling_ms <= 0:

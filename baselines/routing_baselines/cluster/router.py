@@ -9,10 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from routing_gym.common.config import packaged
 from routing_gym.policy import Policy
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+
+def default(router: str, parameter: str) -> float:
+    """Return the shipped value of a router's parameter, from `configs/routers/cluster.yaml`."""
+    return packaged("routers", "cluster")[router][parameter]
 
 
 class View:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from routing_baselines.cluster.documented import per_row
-from routing_baselines.cluster.router import Bools, StatelessRouter, View, lowest
+from routing_baselines.cluster.router import Bools, StatelessRouter, View, default, lowest
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.features import expected_work
 from routing_gym.cluster.workload import make_workload
@@ -65,15 +65,16 @@ class DeadlineAware(LeastWork):
 
     def __init__(
         self,
-        margin: float = 0.9,
+        margin: float | None = None,
         demand: tuple[float, float, float] | None = None,
         admission: bool = False,
     ) -> None:
-        """Set the margin (.9 is this project's choice), the demand coefficients and admission.
+        """Set the margin and the demand coefficients (by default the shipped ones), and admission.
 
         Raises:
             ValueError: a margin that is not positive.
         """
+        margin = default("deadline_aware", "margin") if margin is None else margin
         if margin <= 0:
             raise ValueError(f"margin = {margin}: must be above 0")
         super().__init__(demand)
