@@ -50,6 +50,7 @@ class Clairvoyant(Policy):
 
     family: ClassVar[str] = "cluster"
     role: ClassVar[Literal["router", "yardstick"]] = "yardstick"
+    max_rows: ClassVar[int] = 16
 
     def __init__(
         self,
