@@ -64,7 +64,9 @@ def _grid(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
 
     columns = min(count, 2)
     lines = math.ceil(count / columns)
-    figure = Figure(figsize=(width * columns, height * lines + 0.6), layout="constrained")
+    # A single panel is widened, so that the legend below it fits.
+    size = (max(width * columns, 6.6), height * lines + 0.9)
+    figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel().tolist()
     for panel in panels[count:]:
         panel.set_visible(False)
@@ -79,7 +81,7 @@ def _save(figure: Any, path: Path, handles: Mapping[str, Any]) -> Path:
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=min(len(handles), 5),
+        ncols=min(len(handles), int(figure.get_figwidth() / 2.0)),
         frameon=False,
         fontsize=9,
     )
@@ -175,7 +177,8 @@ def _queues(path: Path, conditions: Sequence[Any], curves: Sequence[Any], styles
             queue = _mean_curve(curves, condition["name"], label, "outstanding")
             if queue is not None:
                 (handles[label],) = panel.plot(instants, queue, **style)
-        panel.set_ylim(bottom=0)
+        # Room above the curves for the events' names.
+        panel.set_ylim(0, panel.get_ylim()[1] * (1.12 if events else 1.0))
         for event in events:
             panel.axvline(event["time_s"], color="#777777", lw=0.9, ls=":")
             what = event["kind"] if event["replica"] is None else f"{event['kind']} {event['replica']}"
@@ -183,13 +186,11 @@ def _queues(path: Path, conditions: Sequence[Any], curves: Sequence[Any], styles
                 what if event["factor"] is None else f"{what} ×{event['factor']:g}",
                 (event["time_s"], 1.0),
                 xycoords=("data", "axes fraction"),
-                xytext=(2, -2),
+                xytext=(3, -3),
                 textcoords="offset points",
                 va="top",
-                fontsize=7,
+                fontsize=8,
                 color="#333333",
-                rotation=90,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8},
             )
         if events:
             times = [event["time_s"] for event in events]
