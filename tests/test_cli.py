@@ -618,18 +618,33 @@ def test_a_signal_loses_no_finished_episode_and_leaves_no_process(
     assert read_bytes(tmp_path / "out", *FILES) == read_bytes(uninterrupted, *FILES)
 
 
+def workers_of(leader: int) -> list[Path]:
+    """Return the folders in /proc of the workers that a process has started."""
+    listed = Path(f"/proc/{leader}/task/{leader}/children").read_text().split()
+    folders = [Path(f"/proc/{child}") for child in listed]
+    return [folder for folder in folders if b"spawn_main" in (folder / "cmdline").read_bytes()]
+
+
+def ignores_interrupts(process: Path) -> bool:
+    """Tell whether a process ignores SIGINT, or has it blocked."""
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    masks = int(status["SigIgn"], 16) | int(status["SigBlk"], 16)
+    return bool(masks & 1 << (signal.SIGINT - 1))
+
+
 @pytest.mark.slow
 def test_an_interrupt_while_workers_start_is_quiet(tmp_path: Path) -> None:
-    if not hasattr(os, "killpg"):
-        pytest.skip("needs process groups")
-    folder = tmp_path / "out"
+    if not Path("/proc/self/task").exists():
+        pytest.skip("needs /proc")
     process = subprocess.Popen(
-        [*COMMAND, *WORK, "--out", str(folder)], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, *WORK, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    while not (folder / "config.yaml").exists():
+    while not (workers := workers_of(process.pid)):
         assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(0.3)  # workers are importing
+        time.sleep(0.001)
+    # Python takes a while before it can install a handler: what a worker does until then is inherited.
+    assert all(map(ignores_interrupts, workers))
+    time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("\n")) == (130, 1), err

@@ -108,7 +108,7 @@ def test_masks(env_id: str) -> None:
     for outcome in episode(env, seed=2):
         mask = outcome[-1]["action_mask"]
         flat = env.action_masks()
-        assert flat.dtype == bool
+        assert flat.dtype == bool and mask.any(axis=-1).all()
         np.testing.assert_array_equal(flat, mask.reshape(-1) == 1)
         sample = env.action_space.sample(mask if mask.ndim == 1 else tuple(mask))
         assert np.take_along_axis(np.atleast_2d(mask), np.reshape(sample, (-1, 1)), axis=-1).all()

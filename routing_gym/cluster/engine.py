@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from routing_gym.cluster.observation import observe
 from routing_gym.cluster.state import (
@@ -300,6 +301,16 @@ def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: A
             _settle(row)
         elif row.command != OBSERVE:
             raise ValueError("unknown command")
+        observe(e, rows, replicas, requests, observation)
+
+
+@njit
+def start(
+    chosen: NDArray[np.int64], rows: Any, replicas: Any, requests: Any, events: Any, observation: Any
+) -> None:
+    """Begin the loaded episodes of the chosen rows and write their observations; else as `advance`."""
+    for e in chosen:
+        begin(rows[e], replicas[e], requests[e], events[e])
         observe(e, rows, replicas, requests, observation)
 
 

@@ -297,6 +297,6 @@ def _with_room(array: NDArray[Any], needed: int) -> NDArray[Any]:
     """
     if array.shape[1] >= needed:
         return array
-    larger = np.zeros((array.shape[0], max(needed, 2 * array.shape[1])), array.dtype)
+    larger = np.zeros((array.shape[0], max(needed, 2 * array.shape[1]) | 1), array.dtype)
     larger[:, : array.shape[1]] = array
     return larger

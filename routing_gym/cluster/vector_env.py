@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import Conditions, resolve
-from routing_gym.cluster.engine import advance
+from routing_gym.cluster.engine import advance, start
 from routing_gym.cluster.env import InferenceCluster
 from routing_gym.cluster.metrics import METRICS, Horizon, episode_curves, episode_metrics
 from routing_gym.cluster.observation import Observation, ObservationLayout
@@ -23,7 +23,7 @@ from routing_gym.cluster.spaces import (
     common_space,
     observation_space,
 )
-from routing_gym.cluster.state import OBSERVE, SKIP, START, STEP, ClusterState
+from routing_gym.cluster.state import OBSERVE, SKIP, STEP, ClusterState
 from routing_gym.cluster.workload import Episode, EpisodeSource
 from routing_gym.common.config import ConfigError, config_hash
 from routing_gym.common.vector import RoutingVectorEnv
@@ -196,17 +196,20 @@ class InferenceClusterVector(RoutingVectorEnv):
         self.state.load(row, *episode)
 
     def _advance(
-        self, start: NDArray[np.bool_], step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
+        self, step: NDArray[np.bool_], skip: NDArray[np.bool_], actions: NDArray[Any] | None
     ) -> None:
-        rows = self.state.rows
-        if step is None:
-            rows["command"] = np.where(start, START, SKIP)
-        else:
-            rows["command"] = np.where(step, STEP, np.where(start, START, OBSERVE))
-            self._buffer = np.empty(self._layout.size, np.float32)
+        state = self.state
+        state.rows["command"] = np.where(step, STEP, np.where(skip, SKIP, OBSERVE))
         if actions is not None:
-            rows["action"] = actions
-        advance(rows, self.state.replicas, self.state.requests, self.state.events, self._buffer)
+            state.rows["action"] = actions
+        self._buffer = np.empty(self._layout.size, np.float32)
+        advance(state.rows, state.replicas, state.requests, state.events, self._buffer)
+
+    def _start(self, rows: list[int]) -> NDArray[np.int8]:
+        state = self.state
+        chosen = np.array(rows, np.int64)
+        start(chosen, state.rows, state.replicas, state.requests, state.events, self._buffer)
+        return self._action_mask(chosen)
 
     def _checked_actions(self, actions: Any, active: NDArray[np.bool_]) -> NDArray[Any]:
         array = np.asarray(actions)
@@ -224,11 +227,14 @@ class InferenceClusterVector(RoutingVectorEnv):
     def _outcome(self) -> tuple[NDArray[Any], NDArray[np.bool_], dict[str, NDArray[Any]]]:
         rows = self.state.rows
         terms = rows["terms"].copy()
-        mask = self.state.replicas["offered"].copy()
+        rewards = terms.copy() if self.vector_reward else rows["reward"].copy()
+        return rewards, rows["done"] != 0, {"action_mask": self._action_mask(), "reward_terms": terms}
+
+    def _action_mask(self, rows: Any = slice(None)) -> NDArray[np.int8]:
+        mask = self.state.replicas["offered"][rows].copy()
         if self._actions > self._layout.replicas:  # rejecting is always allowed
             mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
-        rewards = terms.copy() if self.vector_reward else rows["reward"].copy()
-        return rewards, rows["done"] != 0, {"action_mask": mask, "reward_terms": terms}
+        return mask
 
     def _observation(self) -> Observation:
         return self._layout.batch(self._buffer)

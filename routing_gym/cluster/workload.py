@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.config import ClusterConfig, TokenDistribution
 from routing_gym.cluster.distribution import ClusterDistribution, Conditions
 from routing_gym.cluster.trace import read_trace
 from routing_gym.common.config import ConfigError
@@ -119,17 +119,8 @@ class SyntheticWorkload(Workload):
     def _requests(self, streams: EpisodeStreams) -> tuple[Floats, Floats, Floats]:
         arrival = self._arrivals(streams[GAPS])
         count = len(arrival)
-        prompt, output = (
-            np.clip(
-                np.rint(tokens.median * np.exp(tokens.sigma * streams[stream].standard_normal(count))),
-                tokens.minimum,
-                tokens.maximum,
-            )
-            for tokens, stream in (
-                (self.config.prompt_tokens, PROMPT),
-                (self.config.output_tokens, OUTPUT),
-            )
-        )
+        prompt = _tokens(self.config.prompt_tokens, streams[PROMPT], count)
+        output = _tokens(self.config.output_tokens, streams[OUTPUT], count)
         return arrival, prompt, output
 
     def _arrivals(self, rng: np.random.Generator) -> Floats:
@@ -154,6 +145,17 @@ class SyntheticWorkload(Workload):
             piece = np.searchsorted(self._hazard, hazard, side="left") - 1
             arrival = self._start_ms[piece] + (hazard - self._hazard[piece]) / self._rate[piece]
         return arrival[arrival <= self.cutoff_ms]
+
+
+def _tokens(distribution: TokenDistribution, rng: np.random.Generator, count: int) -> Floats:
+    """Draw token counts, in place: an episode's draws are much of the cost of a reset."""
+    tokens = rng.standard_normal(count)
+    tokens *= distribution.sigma
+    np.exp(tokens, out=tokens)
+    tokens *= distribution.median
+    np.rint(tokens, out=tokens)
+    np.minimum(tokens, distribution.maximum, out=tokens)
+    return np.maximum(tokens, distribution.minimum, out=tokens)
 
 
 class TraceWorkload(Workload):

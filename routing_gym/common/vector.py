@@ -68,12 +68,13 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
 
     @abstractmethod
     def _advance(
-        self, start: NDArray[np.bool_], step: NDArray[np.bool_] | None, actions: NDArray[Any] | None
+        self, step: NDArray[np.bool_], skip: NDArray[np.bool_], actions: NDArray[Any] | None
     ) -> None:
-        """Start the rows of `start`, step those of `step`, and observe the others into a fresh buffer.
+        """Step the rows of `step` and observe all but those of `skip`, into a fresh buffer."""
 
-        Without `step` (None), the rows outside `start` keep the observation that they have.
-        """
+    @abstractmethod
+    def _start(self, rows: list[int]) -> NDArray[np.int8]:
+        """Start rows that were loaded, observe them into the last buffer, and return their action masks."""
 
     @abstractmethod
     def _checked_actions(self, actions: Any, active: NDArray[np.bool_]) -> NDArray[Any]:
@@ -110,10 +111,11 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         for row, row_seed in enumerate(spread_seeds(seed, self.num_envs)):
             if mask[row] and (row_seed is not None or self._generators[row] is None):
                 self._generators[row] = new_generator(row_seed)
-        self._load_rows(mask)
+        rows = self._load_rows(mask)
         # Nobody steps, but into a fresh buffer: the last observation is the caller's.
-        self._advance(start=mask, step=np.zeros_like(mask), actions=None)
+        self._advance(step=np.zeros_like(mask), skip=mask, actions=None)
         _, _, infos = self._outcome()
+        infos["action_mask"][rows] = self._start(rows)
         self._finished &= ~mask
         infos["reward_terms"][:] = 0.0
         return self._observation(), self._with_masks(infos)
@@ -128,8 +130,9 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             ResetNeeded: a finished row under DISABLED, or no reset yet.
         """
         stale = self._finished
+        some_stale = bool(stale.any())
         if self._generators[0] is None or (
-            stale.any() and self.autoreset_mode is AutoresetMode.DISABLED and not self.hold_finished
+            some_stale and self.autoreset_mode is AutoresetMode.DISABLED and not self.hold_finished
         ):
             raise ResetNeeded(
                 f"rows {np.flatnonzero(stale).tolist()} have no episode in progress; reset them first, with "
@@ -138,12 +141,15 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         restarted = stale if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(stale)
         active = ~stale
         checked = self._checked_actions(actions, active)  # before anything changes
-        self._load_rows(restarted)
-        self._advance(restarted, active, checked)
+        begun = self._load_rows(restarted) if some_stale else []
+        self._advance(active, restarted, checked)
         rewards, truncated, infos = self._outcome()
-        rewards[stale] = 0.0
-        infos["reward_terms"][stale] = 0.0
-        truncated[restarted] = False
+        if begun:
+            infos["action_mask"][begun] = self._start(begun)
+        if some_stale:
+            rewards[stale] = 0.0
+            infos["reward_terms"][stale] = 0.0
+            truncated[restarted] = False
         ended = truncated & active
         batched = self._with_masks(infos)
         observation = self._observation()
@@ -152,7 +158,6 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             final = batch_infos(self.num_envs, {r: self._episode_metrics(r) for r in rows})
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
                 batched = self._restart(rows, ended.copy(), observation, final, batched)
-                observation = self._observation()
             else:
                 batched |= {"episode_metrics": final, "_episode_metrics": ended.copy()}
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -177,22 +182,24 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         for name, values in infos.items():
             final_info[name] = ended if name.startswith("_") else np.where(_column(ended, values), values, 0)
         self._load_rows(ended)
-        self._advance(start=ended, step=None, actions=None)
-        _, _, fresh = self._outcome()
-        fresh["reward_terms"] = np.where(_column(ended, infos["reward_terms"]), 0.0, infos["reward_terms"])
+        mask, terms = infos["action_mask"].copy(), infos["reward_terms"].copy()
+        mask[rows] = self._start(rows)
+        terms[rows] = 0.0
         return {
-            **self._with_masks(fresh),
+            **self._with_masks({"action_mask": mask, "reward_terms": terms}),
             "final_obs": final_obs,
             "_final_obs": ended,
             "final_info": final_info,
             "_final_info": ended.copy(),
         }
 
-    def _load_rows(self, mask: NDArray[np.bool_]) -> None:
-        for row in np.flatnonzero(mask).tolist():
+    def _load_rows(self, mask: NDArray[np.bool_]) -> list[int]:
+        rows = np.flatnonzero(mask).tolist()
+        for row in rows:
             generator = self._generators[row]
             assert generator is not None
             self._load(row, generator)
+        return rows
 
     def _with_masks(self, infos: Mapping[str, Any]) -> Infos:
         return {**infos, **{f"_{name}": self._everyone.copy() for name in infos}}

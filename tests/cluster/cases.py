@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -126,7 +127,7 @@ def play_reference(case: Case) -> ReferenceCluster:
             admission=config.admission,
         ),
         [
-            Event(event.time_s * 1000.0, event.kind, event.replica, event.factor or 1.0)
+            Event(float(1000 * Decimal(str(event.time_s))), event.kind, event.replica, event.factor or 1.0)
             for event in (*config.scenarios[config.scenario], *config.events)
             if event.kind != "rate"
         ],

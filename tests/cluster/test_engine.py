@@ -58,28 +58,32 @@ def random_arguments(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def play_environment(env: InferenceCluster, seed: int) -> tuple[Case, Played]:
+    """Play an episode at random through the environment; return what it was, and what became of it."""
+    observation, info = env.reset(seed=seed)
+    episode = env.get_state()["episode"]
+    assert episode.config == env.config
+    choices = tuple(np.random.default_rng(seed).integers(0, env.action_space.n, 64).tolist())
+    case = Case(env.config, episode.workload.cutoff_ms, episode.arrivals, choices)
+    state = ClusterState(1, env.config.replicas)
+    played = Played([observation], [info["action_mask"].tolist()], [], [], [], state)
+    over = False
+    while not over:
+        observation, reward, _, over, info = env.step(case.choice(len(played.terms)))
+        played.observations.append(observation)
+        played.masks.append(info["action_mask"].tolist())
+        played.terms.append(info["reward_terms"])
+        played.rewards.append(reward)
+    state.restore(env.get_state()["arrays"])
+    return case, played
+
+
 def test_environment_equals_the_reference() -> None:
     """As above, through the environment and on its own workloads; every kind of thing happens in them."""
     happened: Counter[str] = Counter()
     for seed in range(150):
-        rng = np.random.default_rng(seed)
-        env = InferenceCluster(**random_arguments(rng))
-        observation, info = env.reset(seed=seed)
-        episode = env.get_state()["episode"]
-        assert episode.config == env.config
-        choices = tuple(rng.integers(0, env.action_space.n, 64).tolist())
-        case = Case(env.config, episode.workload.cutoff_ms, episode.arrivals, choices)
-        observations, masks = [observation], [info["action_mask"].tolist()]
-        terms, rewards, truncated = [], [], False
-        while not truncated:
-            observation, reward, _, truncated, info = env.step(case.choice(len(terms)))
-            observations.append(observation)
-            masks.append(info["action_mask"].tolist())
-            terms.append(info["reward_terms"])
-            rewards.append(reward)
-        state = ClusterState(1, env.config.replicas)
-        state.restore(env.get_state()["arrays"])
-        played = Played(observations, masks, terms, rewards, [], state)
+        env = InferenceCluster(**random_arguments(np.random.default_rng(seed)))
+        case, played = play_environment(env, seed)
         reference = play_reference(case)
         try:
             assert_equal(played, reference, case)
@@ -90,6 +94,24 @@ def test_environment_equals_the_reference() -> None:
         happened["shed by overload"] += reference.counters["shed"] - reference.counters["rejected"]
     scarce = {name: count for name, count in happened.items() if count < 30}
     assert not scarce, f"too rare to be tested: {scarce}"
+
+
+@pytest.mark.parametrize("scenario", ["steady", "burst", "straggler", "failure"])
+def test_whole_episodes_equal_the_reference(scenario: str) -> None:
+    """The default condition, 15 s long, under each scenario."""
+    case, played = play_environment(InferenceCluster(scenario=scenario), 1)
+    assert case.cutoff_ms == 15_000.0
+    reference = play_reference(case)
+    assert_equal(played, reference, case)
+    assert reference.counters["completed"] > 2000
+
+
+@pytest.mark.slow
+@settings(RANDOM, max_examples=3000)
+@given(cases())
+def test_equals_the_reference_on_many_more(case: Case) -> None:
+    """As `test_equals_the_reference`, on other examples."""
+    assert_equal(play(case), play_reference(case), case)
 
 
 @settings(RANDOM, max_examples=150)
@@ -310,6 +332,20 @@ def test_events_of_time_zero_hold_from_the_start() -> None:
     assert played.masks[0] == [0, 1]
     assert set(played.log["replica"].tolist()) == {1}
     assert played.log["completion"][0] == 5.5  # 0.5 + 10 · 22/11 / 4
+
+
+def test_an_event_on_a_boundary_acts_there() -> None:
+    """Though 1.0035 s times 1000 is a little more than 1003.5 ms as floats are multiplied."""
+    assert 1.0035 * 1000.0 > 1003.5
+    config = ClusterConfig.create(
+        replicas=2, events=[{"time_s": 1.0035, "kind": "failure", "replica": 0}], observation="router"
+    )
+    one = np.ones(2)
+    arrivals = Arrivals(np.array([1003.0, 1003.5]), one, one, one, one, one)
+    case = Case(config, 1100.0, arrivals)
+    played = play(case)
+    assert played.masks == [[1, 1], [0, 1], [1, 1]]
+    assert_equal(played, play_reference(case), case)
 
 
 def test_without_any_decision_the_episode_is_one_step() -> None:

@@ -76,6 +76,26 @@ def test_the_log_grows_with_arrivals() -> None:
     assert env.request_log()["replica"][:20].tolist() == [k % 3 for k in range(20)]
 
 
+def test_the_log_tells_where_a_request_was() -> None:
+    """While it is re-routed it has no replica, only a last one."""
+    env = InferenceCluster(**SHORT, events=[{"time_s": 0.125, "kind": "failure", "replica": 1}])
+    env.reset(seed=1)
+    over, awaiting = False, []
+    while not over:
+        log = env.request_log()
+        moved = (log["reroutes"] > 0) & (log["replica"] == -1) & ~log["shed"]
+        awaiting.append(moved.sum())
+        assert (log["last_replica"][moved] == 1).all()
+        *_, over, _ = env.step(1)  # which goes to replica 2 after the failure
+    waited = max(awaiting)
+    assert waited > 2
+    first = awaiting.index(waited)
+    assert awaiting[first : first + waited] == [*range(waited, 0, -1)]
+    log = env.request_log()
+    assert set(log["last_replica"][log["reroutes"] > 0].tolist()) == {2}
+    assert not (log["replica"] == -1).any()
+
+
 def test_admission_rejects() -> None:
     """Action N sheds the pending request, and is never masked; without admission there is no action N."""
     env = InferenceCluster(**SHORT, admission=True, reward="slo")

@@ -64,6 +64,7 @@ def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         jit.njit(plus_one)
 
 
+@pytest.mark.slow
 def test_an_episode_under_a_read_only_home(tmp_path: Path) -> None:
     """Nothing can be written, neither beside the package nor at home; no warning is given."""
     blocked = tmp_path / "file"

@@ -13,7 +13,6 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from routing_gym.common.seeding import spread_seeds
 from routing_gym.common.vector import batch_infos
 from tests.environments import (
     IDS,
@@ -308,14 +307,6 @@ def test_bad_arguments(env_id: str) -> None:
     envs = make_short_vector(env_id, 2)
     with pytest.raises(ValueError, match="seed has 3 entries; there are 2 rows"):
         envs.reset(seed=[1, 2, 3])
-
-
-def test_spread_seeds() -> None:
-    """An integer s gives row i the seed s + i; a list is taken as it is."""
-    assert spread_seeds(None, 2) == [None, None]
-    assert spread_seeds(5, 3) == [5, 6, 7]
-    assert spread_seeds(np.int64(5), 2) == [5, 6]
-    assert spread_seeds([9, None, 9], 3) == [9, None, 9]
 
 
 def test_batch_infos() -> None:
