@@ -151,7 +151,7 @@ def cluster_conditions(
             "load": round(workload.offered_load, 4),
             "cutoff_s": workload.cutoff_ms / 1000.0,
         }
-        name = f"{one.scenario}, {labels['rate_per_s']:.4g}/s, load {labels['load']:.2f}"
+        name = f"{one.scenario}, {labels['rate_per_s']:.6g}/s, load {labels['load']:.2f}"
         if len(used.get("heterogeneity", [])) > 1:
             name += f", heterogeneity {one.heterogeneity:g}"
         conditions.append(Condition(name, one, labels))
