@@ -59,7 +59,7 @@ def compare_cluster(
     admission: Annotated[bool, typer.Option("--admission", help="Allow routers to reject requests.")] = False,
     reference: Annotated[str | None, typer.Option(help="Router that differences are taken to.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results/cluster"),
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes one per CPU.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes one per CPU, up to 4.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results in --out.")] = False,
     again: Annotated[
@@ -103,7 +103,7 @@ def compare_cluster(
             chosen,
             out,
             reference=reference or ("adaptive" if any(r.label == "adaptive" for r in listed) else None),
-            workers=workers or os.cpu_count() or 1,
+            workers=workers or min(os.cpu_count() or 1, 4),
             resume=resume,
             overwrite=overwrite,
             console=_console(),

@@ -180,10 +180,12 @@ def _scores(episodes: Mapping[int, Row], seeds: Sequence[int], score: str) -> np
 
 
 def _statistics(episodes: Sequence[Row]) -> dict[str, Any]:
-    """Return median, min, max and mean of each number over episodes; undefined ones are left out."""
+    """Return median, min, max and mean of each number over the episodes that define it, None without one."""
     result: dict[str, Any] = {}
     for name in episodes[0]:
         values = [row[name] for row in episodes if isinstance(row[name], (int, float))]
+        if all(row[name] is None for row in episodes):
+            result[name] = None
         if not values or name in ("seed", "router", "condition"):
             continue
         finite = not any(math.isinf(value) for value in values)
