@@ -113,7 +113,8 @@ def _vector_decisions(env_id: str, seconds: float) -> float:
         nonlocal info
         for _ in range(steps):
             mask = info["action_mask"]
-            _, _, _, _, info = envs.step((rng.random(mask.shape) * mask).argmax(axis=1))
+            chances = rng.random(mask.shape, dtype=np.float32)
+            _, _, _, _, info = envs.step((chances * mask).argmax(axis=1))
 
     play(MEAN_DECISIONS // 2)
     episodes, start = 0, time.perf_counter()

@@ -130,12 +130,11 @@ class SyntheticWorkload(Workload):
         """
         last = np.searchsorted(self._start_ms, self.cutoff_ms, side="right") - 1
         total = self._hazard[last] + self._rate[last] * (self.cutoff_ms - self._start_ms[last])
-        hazard = np.zeros(0)
         chunk = int(total + 6.0 * total**0.5) + 16
-        while not len(hazard) or hazard[-1] <= total:
+        hazard = np.cumsum(rng.standard_exponential(chunk))
+        while hazard[-1] <= total:
             gaps = rng.standard_exponential(chunk)
-            if len(hazard):
-                gaps[0] += hazard[-1]
+            gaps[0] += hazard[-1]
             hazard = np.concatenate([hazard, np.cumsum(gaps)])
         hazard = hazard[: np.searchsorted(hazard, total, side="right")]
         if len(self._rate) == 1:
@@ -144,7 +143,7 @@ class SyntheticWorkload(Workload):
             # side="left" passes over stretches at rate 0, in which nothing arrives
             piece = np.searchsorted(self._hazard, hazard, side="left") - 1
             arrival = self._start_ms[piece] + (hazard - self._hazard[piece]) / self._rate[piece]
-        return arrival[arrival <= self.cutoff_ms]
+        return arrival[: np.searchsorted(arrival, self.cutoff_ms, side="right")]
 
 
 def _tokens(distribution: TokenDistribution, rng: np.random.Generator, count: int) -> Floats:

@@ -249,9 +249,9 @@ def batch_infos(rows: int, infos: Mapping[int, Mapping[str, Any]]) -> Infos:
     values, masks = np.zeros((len(names), rows)), np.zeros((len(names), rows), bool)
     batched: Infos = dict(zip(names, values, strict=True))
     batched |= {f"_{name}": mask for name, mask in zip(names, masks, strict=True)}
+    place = {name: k for k, name in enumerate(names)}
     for row, info in infos.items():
-        place = {name: k for k, name in enumerate(names)}
-        scalars = {place[name]: value for name, value in info.items() if np.ndim(value) == 0}
+        scalars = {place[name]: value for name, value in info.items() if not isinstance(value, np.ndarray)}
         values[list(scalars), row] = list(scalars.values())
         masks[[place[name] for name in info], row] = True
         for name, value in info.items():

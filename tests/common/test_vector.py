@@ -177,6 +177,7 @@ def test_a_partial_reset_leaves_the_other_rows_alone(env_id: str) -> None:
         np.testing.assert_array_equal(values[~mask], before[name][~mask])
         np.testing.assert_array_equal(values[1], first[name])
     np.testing.assert_array_equal(after_infos["action_mask"][~mask], infos["action_mask"][~mask])
+    assert not after_infos["reward_terms"].any()  # a reset pays nothing
     assert mask.tolist() == [False, True, False]
     for k in range(20):
         actions = valid_actions(infos["action_mask"], k)
