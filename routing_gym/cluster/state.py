@@ -156,6 +156,7 @@ class ClusterState:
         """Allocate `rows` empty episodes; requests and events get room as episodes are loaded."""
         self.rows = np.zeros(rows, ROW)
         self.replicas = np.zeros((rows, replicas), REPLICA)
+        self.replicas["offered"] = 1  # a mask is never all false, not even before the first episode
         self.requests = np.zeros((rows, 0), REQUEST)
         self.events = np.zeros((rows, 1), EVENT)
 

@@ -149,7 +149,6 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         if some_stale:
             rewards[stale] = 0.0
             infos["reward_terms"][stale] = 0.0
-            truncated[restarted] = False
         ended = truncated & active
         batched = self._with_masks(infos)
         observation = self._observation()
