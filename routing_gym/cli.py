@@ -122,6 +122,10 @@ def cluster_conditions(
     load: str | None = None,
 ) -> list[Condition]:
     """Cross scenarios, rates, heterogeneities and loads (each a list by comma, None for the config's own)."""
+    if "base" in load_yaml("cluster", config):
+        raise ConfigError(
+            f"--config {config}: is a distribution of conditions; a comparison takes one condition"
+        )
     base = ClusterConfig.create(config, **overrides)
     if rate and (load or base.load is not None or base.trace is not None):
         raise ConfigError(f"--rate {rate}: the rate follows from the {'trace' if base.trace else 'load'}")
@@ -144,13 +148,21 @@ def cluster_conditions(
         fields = dict(zip(used, combination, strict=True))
         one = base.replace(**fields)
         workload = make_workload(one)
-        labels = {
+        late = [event for event in one.timeline if event.time_ms > workload.cutoff_ms]
+        if scenario and late and len(late) == len(one.timeline):
+            raise ConfigError(
+                f"scenario = {one.scenario!r}: its first event is at {late[0].time_s:g} s, after the "
+                f"episode's end at {workload.cutoff_ms / 1000.0:g} s; it would be steady under another name"
+            )
+        labels: dict[str, Any] = {
             "scenario": one.scenario,
             "rate_per_s": round(1000.0 * workload.rate_per_ms, 3),
             "heterogeneity": one.heterogeneity,
             "load": round(workload.offered_load, 4),
             "cutoff_s": workload.cutoff_ms / 1000.0,
         }
+        if workload.length_ms is not None:
+            labels["trace_s"] = round(workload.length_ms / 1000.0, 3)
         name = f"{one.scenario}, {labels['rate_per_s']:.6g}/s, load {labels['load']:.2f}"
         if len(used.get("heterogeneity", [])) > 1:
             name += f", heterogeneity {one.heterogeneity:g}"
@@ -247,7 +259,7 @@ def main() -> None:
         app.add_typer(entry.load(), name=entry.name)
     try:
         app()
-    except (ValueError, TypeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, MemoryError, ArithmeticError) as error:
         if os.environ.get("ROUTING_GYM_TRACEBACK"):
             raise
         _complain("error:", str(error))

@@ -29,7 +29,7 @@ class Policy(ABC):
         family: the environment family it is for, `cluster` or `cloud_edge`.
         role: `router`, or `yardstick` for one that knows more than a router can.
         acts_on: `request` or `batch`.
-        max_rows: how many episodes it plays side by side at best.
+        max_rows: how many episodes it plays side by side at most.
     """
 
     family: ClassVar[str] = "cluster"
@@ -51,7 +51,8 @@ class Policy(ABC):
         Args:
             observation: one observation, or a batch with any leading axes.
             state: what the last call returned; None at first.
-            episode_start: per row, whether a new episode begins; its state starts anew.
+            episode_start: per row, whether a new episode begins; the state starts anew, but a generator
+                runs on.
             deterministic: for learned routers, whether to take the likeliest action.
             action_masks: per row, which actions are valid, where the caller has them at hand.
 

@@ -323,6 +323,15 @@ WRONG: dict[str, tuple[Any, ...]] = {  # what is typed, and what must be answere
         ["--set", "replicas=many"],
         "replicas = 'many': Input should be a valid",
     ),
+    "a distribution": (["--config", "training"], "--config training: is a distribution of conditions"),
+    "scenario that does not happen": (
+        ["--scenario", "failure"],
+        "scenario = 'failure': its first event is at 6 s, after the episode's end at 0.5 s",
+    ),
+    "resume and overwrite": (
+        ["--resume", "--overwrite"],
+        "--resume and --overwrite exclude each other",
+    ),
     "unknown config": (["--config", "defualt"], "no cluster config is named 'defualt'; there are default"),
     "missing config": (["--config", "my.yaml"], "cannot read the config my.yaml: No such file"),
     "unknown reference": (["--reference", "best"], "reference = 'best': must be one of the routers"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -122,6 +122,8 @@ class ClusterConfig(FrozenModel):
     Raises:
         pydantic.ValidationError: on construction; `create` words the same as a `ConfigError`.
     """
+
+    space_fields: ClassVar[tuple[str, ...]] = ("replicas", "admission", "observation")
 
     replicas: int = Field(ge=1, le=MAX_REPLICAS)
     service_ms: tuple[float, ...] = Field(min_length=1)
@@ -263,7 +265,7 @@ class ClusterConfig(FrozenModel):
     @property
     def space_key(self) -> tuple[Any, ...]:
         """What the rows of one vector environment must agree on: it decides the spaces."""
-        return self.replicas, self.admission, self.observation
+        return tuple(getattr(self, field) for field in self.space_fields)
 
     @property
     def warmup_ms(self) -> float:

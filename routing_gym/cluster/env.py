@@ -19,6 +19,7 @@ from routing_gym.cluster.metrics import Horizon, episode_metrics
 from routing_gym.cluster.observation import Observation, ObservationLayout
 from routing_gym.cluster.spaces import (
     action_space,
+    check_fits,
     observation_space,
 )
 from routing_gym.cluster.state import OBSERVE, START, STEP, ClusterState
@@ -247,6 +248,7 @@ class InferenceCluster(gym.Env[Any, Any]):
         Returns:
             What `reset` and `step` return of the pending decision: its observation and info.
         """
+        check_fits([state["episode"].config], self._source.config)
         self._state.restore(state["arrays"])
         self._episode = state["episode"]
         self._finished = state["finished"]

@@ -156,6 +156,8 @@ class ClusterState:
         """Allocate `rows` empty episodes; requests and events get room as episodes are loaded."""
         self.rows = np.zeros(rows, ROW)
         self.replicas = np.zeros((rows, replicas), REPLICA)
+        for name in ("current", "reroute_head", "reroute_tail"):
+            self.rows[name] = NONE
         self.replicas["offered"] = 1  # a mask is never all false, not even before the first episode
         self.requests = np.zeros((rows, 0), REQUEST)
         self.events = np.zeros((rows, 1), EVENT)
@@ -246,7 +248,14 @@ class ClusterState:
         return {name: getattr(self, name).copy() for name in ("rows", "replicas", "requests", "events")}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over copies of arrays made by `arrays`."""
+        """Take over copies of arrays made by `arrays`.
+
+        Raises:
+            ValueError: they are of another number of rows or replicas, which the kernel would not notice.
+        """
+        shape, needed = arrays["replicas"].shape, self.replicas.shape
+        if shape != needed:
+            raise ValueError(f"the state has (rows, replicas) = {shape}; this environment has {needed}")
         for name in ("rows", "replicas", "requests", "events"):
             setattr(self, name, arrays[name].copy())
 

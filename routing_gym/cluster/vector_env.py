@@ -20,13 +20,13 @@ from routing_gym.cluster.metrics import METRICS, Horizon, episode_curves, episod
 from routing_gym.cluster.observation import Observation, ObservationLayout
 from routing_gym.cluster.spaces import (
     action_space,
-    common_space,
+    check_fits,
     observation_space,
 )
 from routing_gym.cluster.state import OBSERVE, SKIP, STEP, ClusterState
 from routing_gym.cluster.workload import Episode, EpisodeSource
-from routing_gym.common.config import ConfigError, config_hash
-from routing_gym.common.vector import RoutingVectorEnv
+from routing_gym.common.spaces import common_space
+from routing_gym.common.vector import RoutingVectorEnv, row_sources
 from routing_gym.rewards import CLUSTER_TERMS
 
 Given = Conditions | str | Path | Mapping[str, Any]
@@ -73,23 +73,13 @@ class InferenceClusterVector(RoutingVectorEnv):
             ConfigError: names each bad field, its value and what is allowed.
             ValueError: rows that do not fit together, or an unknown render mode.
         """
-        if num_envs < 1:
-            raise ValueError(f"num_envs = {num_envs}: must be at least 1")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             modes = ", ".join(self.metadata["render_modes"])
             raise ValueError(f"render_mode = {render_mode!r}: must be None or one of {modes}")
-        if configs is not None and len(configs) != num_envs:
-            raise ValueError(f"configs has {len(configs)} entries; num_envs is {num_envs}")
-        given = [config] * num_envs if configs is None else list(configs)
-        self._sources = _sources(given, overrides)
+        self._sources: list[EpisodeSource] = row_sources(
+            num_envs, config, configs, lambda given: resolve(given, **overrides), EpisodeSource
+        )
         first = self._sources[0].config
-        for row, source in enumerate(self._sources):
-            for field in ("replicas", "admission", "observation"):
-                if getattr(source.config, field) != getattr(first, field):
-                    raise ConfigError(
-                        f"configs[{row}].{field} = {getattr(source.config, field)!r}: must be "
-                        f"{getattr(first, field)!r}, as in configs[0]"
-                    )
         unique = {id(source): source for source in self._sources}.values()
         super().__init__(
             num_envs,
@@ -168,6 +158,7 @@ class InferenceClusterVector(RoutingVectorEnv):
         Returns:
             Observations and infos of the pending decisions.
         """
+        check_fits([episode.config for episode in state["episodes"]], self._sources[0].config)
         self.state.restore(state["arrays"])
         self._episodes = list(state["episodes"])
         self._finished = state["finished"].copy()
@@ -247,19 +238,3 @@ class MOInferenceClusterVector(InferenceClusterVector):
     """`MOInferenceCluster`, vectorised: rewards are `(num_envs, 5)`, the five reward terms of each row."""
 
     vector_reward: ClassVar[bool] = True
-
-
-def _sources(given: Sequence[Given], overrides: Mapping[str, Any]) -> list[EpisodeSource]:
-    """Return one source per row; rows of the same condition share theirs."""
-    by_object: dict[int, EpisodeSource] = {}
-    by_value: dict[str, EpisodeSource] = {}
-    sources = []
-    for config in given:
-        source = by_object.get(id(config))
-        if source is None:
-            conditions = resolve(config, **overrides)
-            key = config_hash(conditions)
-            source = by_value.setdefault(key, by_value.get(key) or EpisodeSource(conditions))
-            by_object[id(config)] = source
-        sources.append(source)
-    return sources

@@ -49,6 +49,7 @@ class Workload(ABC):
         output_median: shown where predictions are hidden, tokens.
         rate_per_ms: mean arrival rate, events left aside.
         cutoff_ms: the episode's last boundary.
+        length_ms: how long the trace lasts at its load; None of synthetic arrivals.
     """
 
     demand: tuple[float, float, float]
@@ -58,6 +59,7 @@ class Workload(ABC):
     output_median: float
     rate_per_ms: float
     cutoff_ms: float
+    length_ms: float | None = None
 
     def __init__(self, config: ClusterConfig) -> None:
         """Keep the condition."""
@@ -184,7 +186,7 @@ class TraceWorkload(Workload):
         self.time_scale = 1.0 if config.load is None else natural / config.load
         self.rate_per_ms = trace.rate_per_ms / self.time_scale
         self._arrival_ms = trace.arrival_ms * self.time_scale
-        length = float(self._arrival_ms[-1])
+        length = self.length_ms = float(self._arrival_ms[-1])
         if config.trace_full:
             # Every request gets its deadline's time before the episode ends.
             step = config.time_step_ms

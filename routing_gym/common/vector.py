@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from routing_gym.common.config import ConfigError, config_hash
 from routing_gym.common.seeding import Seeds, new_generator, spread_seeds
 
 Observation = dict[str, NDArray[Any]]
@@ -23,7 +24,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
     """A vector environment whose rows are episodes in one set of arrays.
 
     Row i of `reset(seed=s)` is the single environment reset with s + i, also after autoreset. A subclass
-    fills in the six methods below; observations are fresh arrays at every step.
+    fills in the methods below; observations are fresh arrays at every step.
 
     Attributes:
         autoreset_mode: NEXT_STEP (default), SAME_STEP, or DISABLED with `options={"reset_mask": …}`.
@@ -60,7 +61,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         self._finished = np.ones(num_envs, bool)  # nothing has been reset yet
         self._everyone = np.ones(num_envs, bool)
 
-    # What a family fills in. `rows` are boolean masks (num_envs,).
+    # What a family fills in. `step` and `skip` are boolean masks (num_envs,), `rows` lists of indices.
 
     @abstractmethod
     def _load(self, row: int, np_random: np.random.Generator) -> None:
@@ -231,6 +232,50 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             generator = self._generators[row] or new_generator(0)
             generator.bit_generator.state = state
             self._generators[row] = generator
+
+
+def row_sources(
+    num_envs: int,
+    config: Any,
+    configs: Sequence[Any] | None,
+    resolve: Callable[[Any], Any],
+    make_source: Callable[[Any], Any],
+) -> list[Any]:
+    """Return one source of episodes per row; rows of the same condition share theirs.
+
+    Args:
+        num_envs: rows.
+        config: what the user gave for all rows.
+        configs: or for each.
+        resolve: turns what was given into a condition.
+        make_source: makes the source of a condition; its `config` has `space_fields`, in which all rows must
+            agree.
+
+    Raises:
+        ValueError: not one config per row, or rows that do not fit together.
+    """
+    if num_envs < 1:
+        raise ValueError(f"num_envs = {num_envs}: must be at least 1")
+    if configs is not None and len(configs) != num_envs:
+        raise ValueError(f"configs has {len(configs)} entries; num_envs is {num_envs}")
+    given = [config] * num_envs if configs is None else list(configs)
+    by_object: dict[int, Any] = {}
+    by_value: dict[str, Any] = {}
+    for item in given:
+        if id(item) not in by_object:
+            conditions = resolve(item)
+            key = config_hash(conditions)
+            if key not in by_value:
+                by_value[key] = make_source(conditions)
+            by_object[id(item)] = by_value[key]
+    sources = [by_object[id(item)] for item in given]
+    first = sources[0].config
+    for row, source in enumerate(sources):
+        for field in first.space_fields:
+            value, needed = getattr(source.config, field), getattr(first, field)
+            if value != needed:
+                raise ConfigError(f"configs[{row}].{field} = {value!r}: must be {needed!r}, as in configs[0]")
+    return sources
 
 
 def _column(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:

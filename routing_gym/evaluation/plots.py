@@ -16,7 +16,7 @@ from routing_gym.evaluation.statistics import bootstrap_mean
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#6A51A3")
 DASHES = ((), (5, 2), (2, 1.5), (6, 2, 1, 2))
 YARDSTICK = "#222222"
-MOST_PANELS = 24
+MOST_PANELS = 8
 
 
 def write_plots(

@@ -329,6 +329,21 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
             f"{count} seed{'s are' if count > 1 else ' is'} too few for an interval of 95 %: do not rely on "
             f"ties and ★; take {FEW_SEEDS} seeds at least."
         )
+    if len(summary["conditions"]) > 1:
+        lines.append(
+            "Over all conditions: mean and interquartile mean (IQM, the middle half of all episodes) of "
+            f"{show.score}; P(better): chance that an episode of the router beats one of the reference."
+        )
+    overlapping = [
+        condition["name"]
+        for condition in summary["conditions"]
+        if count * condition["labels"].get("cutoff_s", 0.0) > condition["labels"].get("trace_s", math.inf)
+    ]
+    if overlapping:
+        lines.append(
+            "The seeds' stretches of the trace overlap, so intervals understate how much another trace would "
+            f"differ: {'; '.join(overlapping)}."
+        )
     ties = [
         f"{condition['name']}: {', '.join(condition['tied'])}"
         for condition in summary["conditions"]

@@ -98,6 +98,8 @@ class ResultFolder:
     def _open(self, resume: bool, overwrite: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise ResultsError(f"{self.path} is a file; results need a folder")
+        if resume and overwrite:
+            raise ResultsError("--resume and --overwrite exclude each other")
         held = [name for name in (EPISODES, CURVES, PLAN) if (self.path / name).exists()]
         if held and overwrite:
             if PLAN in held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -224,3 +225,30 @@ def test_bad_arguments() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             InferenceCluster(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"replicas": 8}, "replicas = 8; this environment has 3"),
+        ({"admission": True}, "admission = True; this environment has False"),
+        ({"observation": "router"}, "observation = 'router'; this environment has 'full'"),
+    ],
+)
+def test_a_state_of_an_environment_with_other_spaces_is_refused_and_changes_nothing(
+    fields: dict[str, Any], named: str
+) -> None:
+    own, other = InferenceCluster(), InferenceCluster(**fields)
+    own.reset(seed=1)
+    other.reset(seed=1)
+    before = own.request_log().tobytes()
+    with pytest.raises(ValueError, match=re.escape(named)):
+        own.set_state(other.get_state())
+    assert own.request_log().tobytes() == before
+    own.step(0)
+
+
+def test_before_the_first_reset_the_log_is_empty_and_the_mask_valid() -> None:
+    env = InferenceCluster()
+    assert len(env.request_log()) == 0
+    assert env.action_masks().all()

@@ -205,3 +205,12 @@ def play_once(arguments: dict[str, Any]) -> bytes:
     env = InferenceCluster(**(SHORT | {"rate_per_s": 300.0} | arguments))
     env.reset(seed=9)
     return play(env, "first")
+
+
+def test_a_state_of_other_rows_is_refused_and_changes_nothing() -> None:
+    own, other = InferenceClusterVector(3), InferenceClusterVector(2)
+    own.reset(seed=1)
+    other.reset(seed=1)
+    with pytest.raises(ValueError, match=r"\(rows, replicas\) = \(2, 3\); this environment has \(3, 3\)"):
+        own.set_state(other.get_state())
+    own.step(np.zeros(3, np.int64))

@@ -17,9 +17,6 @@ from routing_gym.cluster.state import FAILURE, NEVER, NONE, RECOVERY, SLOWDOWN, 
 from routing_gym.common.jit import njit
 from routing_gym.policy import Policy
 
-CELLS = 16.0
-"""How finely the search tells backlogs apart: cells of D/32 near 0, of b/16 where b is large."""
-
 PLANNED = np.dtype([("request", "i4"), ("action", "i4"), ("arrival", "f8")])
 
 
@@ -74,6 +71,8 @@ class Clairvoyant(Policy):
         self.horizon = horizon
         self.width = width
         self.price = default("clairvoyant", "price") if price is None else price
+        self._cells = float(default("clairvoyant", "cells"))
+        self._replan = default("clairvoyant", "replan")
         self._base = DeadlineAware(margin)
         self._demand: NDArray[np.float64] | None = None
         self._envs: Any = None
@@ -88,7 +87,7 @@ class Clairvoyant(Policy):
         """Look into the vector environment that it acts in."""
         self._envs = envs.unwrapped
         rows = len(self._envs.state.rows)
-        self._plans = np.zeros((rows, max(1, self.horizon // 2)), PLANNED)
+        self._plans = np.zeros((rows, max(1, int(self.horizon * self._replan))), PLANNED)
         # Per row, how far it is in its plan and how long that is.
         self._progress = np.zeros((rows, 2), np.int64)
 
@@ -112,7 +111,7 @@ class Clairvoyant(Policy):
         _follow(
             (cluster.rows, cluster.replicas, cluster.requests, cluster.events),
             (self._plans, self._progress),
-            (self._demand, self._base.margin, self.horizon, self.width, self.price),
+            (self._demand, self._base.margin, self.horizon, self.width, self.price, self._cells),
             actions,
         )
         return actions, state
@@ -147,7 +146,7 @@ def deadline_aware(row: Any, replicas: Any, requests: Any, demand: Any, margin: 
 def _follow(cluster: Any, plans: Any, settings: Any, actions: Any) -> None:
     """Write each row's next planned action, planning where no plan holds."""
     rows, replicas, requests, events = cluster
-    demand, margin, horizon, width, price = settings
+    demand, margin, horizon, width, price, cells = settings
     for e in range(len(rows)):
         row, plan, progress = rows[e], plans[0][e], plans[1][e]
         if row.current == NONE:
@@ -155,7 +154,7 @@ def _follow(cluster: Any, plans: Any, settings: Any, actions: Any) -> None:
         if not _holds(row, replicas[e], requests[e], plan, progress):
             order = _order(row, requests[e], horizon)
             trial = (rows[e : e + 1], replicas[e], requests[e], events[e], order)
-            found = _search(row, replicas[e], requests[e], events[e], (order, width, price))
+            found = _search(row, replicas[e], requests[e], events[e], (order, width, price, cells))
             base = np.full(len(order), NONE)
             on_time = _play(trial, found, demand[e], margin)
             if _play(trial, base, demand[e], margin) > on_time:
@@ -254,7 +253,7 @@ def _weight(backlog: float) -> float:
 @njit
 def _search(row: Any, replicas: Any, requests: Any, events: Any, task: Any) -> Any:
     """Return the best plan found: an action per request of the order, N to shed or reject."""
-    order, width, price_per_request = task
+    order, width, price_per_request, cells = task
     count = len(replicas)
     scale = row.step_ms / row.deadline_ms
     mean, slow, healthy = replicas["service_ms"], replicas["slow"].copy(), replicas["healthy"].copy()
@@ -331,7 +330,7 @@ def _search(row: Any, replicas: Any, requests: Any, events: Any, task: Any) -> A
                 idle[new, kept, j] = end if j == i else idle[old, s, j]
                 took[new, kept, j] = took[old, s, j] + (j == i)
                 backlog = (idle[new, kept, j] - now) * scale
-                cell = cell * 8191 + int(CELLS * math.log1p(2.0 * backlog))
+                cell = cell * 8191 + int(cells * math.log1p(2.0 * backlog))
             cell = (cell * 2654435761 >> 8) % len(seen)
             if seen[cell] == step:
                 continue
