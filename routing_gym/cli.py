@@ -18,7 +18,7 @@ import routing_gym
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.workload import make_workload
 from routing_gym.common.config import ConfigError, load_yaml
-from routing_gym.evaluation.results import read_plan
+from routing_gym.evaluation.results import file_hash, read_plan
 from routing_gym.evaluation.runner import TEST_SEEDS_FROM, Condition, Router
 
 app = typer.Typer(
@@ -81,6 +81,10 @@ def compare_cluster(
                 Condition(c["name"], ClusterConfig.create(c["config"]), c["labels"])
                 for c in run["conditions"]
             ]
+            for condition in run["conditions"]:
+                trace_path = condition["config"].get("trace")
+                if trace_path and file_hash(trace_path) != condition.get("trace_sha256"):
+                    raise ConfigError(f"trace = {trace_path}: is not the file that {again} was made with")
         except (KeyError, TypeError) as error:
             raise ConfigError(f"{again} does not describe a whole run: {error!r}") from error
         chosen, reference = run["seeds"], run["reference"]

@@ -675,3 +675,17 @@ def test_the_azure_traces_are_compared(name: str, run: Run, tmp_path: Path) -> N
     config = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["run"]["conditions"][0]["config"]
     assert config["trace"] == str(source) and config["load"] == 0.9
     assert all(int(row["arrivals"]) > 0 for row in rows)
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_a_run_is_not_repeated_or_resumed_on_another_trace(run: Run, trace: Path) -> None:
+    arguments = ["--trace", "generic.csv", "--load", "0.9", "--scenario", "steady", "--routers", "bound"]
+    command = ["compare", "cluster", *SHORT, *arguments, "--seeds", 1, "--out", "out"]
+    assert run(*command).status == 0
+    assert run("compare", "cluster", "--again", "out", "--out", "repeated").status == 0
+    with open(trace, "a") as file:
+        file.write("9999,10,10\n")
+    status, _, err = run("compare", "cluster", "--again", "out", "--out", "other")
+    assert status == 2 and "trace = generic.csv: is not the file that out was made with" in err
+    status, _, err = run(*command, "--resume")
+    assert status == 2 and "conditions differ" in err

@@ -152,14 +152,15 @@ def is_eligible(row: Any, replica: Any) -> bool:
 class ClusterState:
     """The arrays of a number of episodes of equally many replicas."""
 
-    def __init__(self, rows: int, replicas: int) -> None:
-        """Allocate `rows` empty episodes; requests and events get room as episodes are loaded."""
+    def __init__(self, rows: int, replicas: int, requests: float = 0.0) -> None:
+        """Allocate `rows` empty episodes with room for about `requests` each; there is more where needed."""
         self.rows = np.zeros(rows, ROW)
         self.replicas = np.zeros((rows, replicas), REPLICA)
         for name in ("current", "reroute_head", "reroute_tail"):
             self.rows[name] = NONE
         self.replicas["offered"] = 1  # a mask is never all false, not even before the first episode
-        self.requests = np.zeros((rows, 0), REQUEST)
+        # Room for all rows at once: to grow row by row would move all of them again and again.
+        self.requests = _with_room(np.zeros((rows, 0), REQUEST), int(1.1 * requests))
         self.events = np.zeros((rows, 1), EVENT)
 
     def load(self, e: int, config: ClusterConfig, workload: Workload, arrivals: Arrivals) -> None:

@@ -92,7 +92,8 @@ class InferenceClusterVector(RoutingVectorEnv):
         self._episodes: list[Episode | None] = [None] * num_envs
         self._actions = first.replicas + first.admission
         self._layout = ObservationLayout(num_envs, first.replicas, first.observation == "full")
-        self.state = ClusterState(num_envs, first.replicas)
+        most = max(source.workload.expected_requests for source in unique)
+        self.state = ClusterState(num_envs, first.replicas, most)
         self._buffer = np.zeros(self._layout.size, np.float32)
         self._renderers: list[Any] = []
         if self.vector_reward:
@@ -125,6 +126,10 @@ class InferenceClusterVector(RoutingVectorEnv):
         episode = self._episodes[row]
         assert episode is not None
         return episode_curves(self.request_log(row), Horizon.of(episode.workload))
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return the masks of valid actions, bool `(num_envs, N)` or `(num_envs, N + 1)`."""
+        return self._action_mask().astype(bool)
 
     def request_log(self, row: int) -> NDArray[Any]:
         """Return a row's request log; see `ClusterState.request_log`."""

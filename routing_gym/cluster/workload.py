@@ -49,6 +49,7 @@ class Workload(ABC):
         output_median: shown where predictions are hidden, tokens.
         rate_per_ms: mean arrival rate, events left aside.
         cutoff_ms: the episode's last boundary.
+        expected_requests: mean number of arrivals in an episode.
         length_ms: how long the trace lasts at its load; None of synthetic arrivals.
     """
 
@@ -59,6 +60,7 @@ class Workload(ABC):
     output_median: float
     rate_per_ms: float
     cutoff_ms: float
+    expected_requests: float
     length_ms: float | None = None
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -117,6 +119,9 @@ class SyntheticWorkload(Workload):
         self._rate = self.rate_per_ms * np.array([factor for _, factor in changes])
         widths = np.diff(np.append(self._start_ms, np.inf))
         self._hazard = np.concatenate([[0.0], np.cumsum(self._rate[:-1] * widths[:-1])])
+        last = np.searchsorted(self._start_ms, self.cutoff_ms, side="right") - 1
+        rest = self._rate[last] * (self.cutoff_ms - self._start_ms[last])
+        self.expected_requests = float(self._hazard[last] + rest)
 
     def _requests(self, streams: EpisodeStreams) -> tuple[Floats, Floats, Floats]:
         arrival = self._arrivals(streams[GAPS])
@@ -130,8 +135,7 @@ class SyntheticWorkload(Workload):
 
         A rate change then rescales the gap that is left by λ_old/λ_new, without another draw.
         """
-        last = np.searchsorted(self._start_ms, self.cutoff_ms, side="right") - 1
-        total = self._hazard[last] + self._rate[last] * (self.cutoff_ms - self._start_ms[last])
+        total = self.expected_requests
         chunk = int(total + 6.0 * total**0.5) + 16
         hazard = np.cumsum(rng.standard_exponential(chunk))
         while hazard[-1] <= total:
@@ -201,6 +205,7 @@ class TraceWorkload(Workload):
                 f"trace = {config.trace}: lasts {length / 1000:.1f} s at this load; an episode takes "
                 f"{self.cutoff_ms / 1000:g} s. Lower the load or measured_s, or replay it whole (trace_full)"
             )
+        self.expected_requests = self.rate_per_ms * self.cutoff_ms
 
     def _requests(self, streams: EpisodeStreams) -> tuple[Floats, Floats, Floats]:
         start = 0.0

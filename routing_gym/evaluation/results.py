@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -48,6 +49,7 @@ def make_plan(
                     "labels": dict(c.labels),
                     "config_hash": config_hash(c.config),
                     "config": c.config.model_dump(mode="json"),
+                    **({"trace_sha256": file_hash(c.config.trace)} if c.config.trace else {}),
                 }
                 for c in conditions
             ],
@@ -59,6 +61,11 @@ def make_plan(
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     }
+
+
+def file_hash(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes, so that a run is not repeated on another trace unnoticed."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 class ResultFolder:
