@@ -61,9 +61,11 @@ def load_yaml(family: str, name: str | Path) -> dict[str, Any]:
     if path.suffix not in {".yaml", ".yml", ".json"}:
         path = configs_folder() / family / f"{name}.yaml"
         if not path.is_file():
+            known = config_names(family)
+            near = difflib.get_close_matches(str(name), known, n=1)
             raise ConfigError(
-                f"no {family} config is named {str(name)!r}; there are {', '.join(config_names(family))}, "
-                "and a path must end in .yaml"
+                f"no {family} config is named {str(name)!r}; there are {', '.join(known)}"
+                f"{f' (did you mean {near[0]}?)' if near else ''}, and a path must end in .yaml"
             )
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
