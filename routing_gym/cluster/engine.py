@@ -244,7 +244,6 @@ def decide(row: Any, replicas: Any, requests: Any, action: int) -> None:
     """
     count = len(replicas)
     request = requests[row.current]
-    row.decisions += 1
     if action == count:
         request.rejected = 1
         _shed(row, request)

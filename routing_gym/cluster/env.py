@@ -132,7 +132,7 @@ class InferenceCluster(gym.Env[Any, Any]):
     * v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 30}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 30}  # noqa: RUF012 (as Gymnasium)
     vector_reward: ClassVar[bool] = False
 
     def __init__(

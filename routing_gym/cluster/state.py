@@ -57,7 +57,6 @@ ROW = np.dtype(
         ("reroute_tail", "i4"),
         ("outstanding", "i4"),
         ("invalid_actions", "i4"),
-        ("decisions", "i4"),
         ("arrival_gap", "f8"),
         # reward terms since the last decision; the integral counts boundaries
         ("on_time", "f8"),

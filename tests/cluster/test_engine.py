@@ -357,4 +357,3 @@ def test_without_any_decision_the_episode_is_one_step() -> None:
     assert played.rewards == [-5.0]
     assert played.log["shed"].all()
     assert (played.log["replica"] == -1).all()
-    assert played.state.rows["decisions"][0] == 0

@@ -33,7 +33,8 @@ class Clairvoyant(Policy):
     Only where the look-ahead reaches the last arrival do requests on time alone choose the plan.
 
     The plan is then played in the true model, against `deadline_aware` over the same arrivals; the
-    one with more requests on time is followed for half the horizon. It plans anew after that, and
+    one with more requests on time is followed for a share of the horizon (half, as shipped in
+    `configs/routers/cluster.yaml`). It plans anew after that, and
     whenever the environment asks or did something else than planned. A request that a failure will
     send back counts for nothing until it is; then it is planned for like any other.
 
