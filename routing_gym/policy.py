@@ -70,6 +70,14 @@ class Policy(ABC):
         The evaluation runner calls this before a run. The default does nothing.
         """
 
+    def diagnostics(self) -> Sequence[Mapping[str, Any]]:
+        """Tell, for each row of the last `predict`, what its decision cost and how it was found.
+
+        Keys that the evaluation knows: `convergence`, (n, 2), seconds since the decision began and the best J
+        so far; `status`, a word such as `optimal`; `bound`, a proven lower bound of J. Empty by default.
+        """
+        return ()
+
     def attach(self, envs: Any) -> None:  # noqa: B027 (a hook for yardsticks)
         """Let a yardstick look into the vector environment; no other router is ever given it."""
 
@@ -95,21 +103,32 @@ def list_policies(family: str | None = None) -> list[str]:
     return sorted(name for name in _registered() if family is None or name.startswith(f"{family}/"))
 
 
-def full_name(name: str) -> str:
+def full_name(name: str, family: str | None = None) -> str:
     """Complete a router's bare name with its family.
+
+    Args:
+        name: `family/name`, or a bare name.
+        family: where a bare name is looked for first; without one it must be unique.
 
     Raises:
         ValueError: no router has the name (the message offers the nearest), or more than one has.
     """
-    known = list_policies()
+    return _complete(name, list_policies(), family)
+
+
+def _complete(name: str, known: Sequence[str], family: str | None = None) -> str:
+    own = f"{family}/"
     found = [full for full in known if name in (full, full.partition("/")[2])]
+    if family and own + name in found:
+        return own + name
     if len(found) == 1:
         return found[0]
     if found:
         raise ValueError(f"router {name!r} is ambiguous: write {' or '.join(found)}")
-    bare = {full.partition("/")[2]: full for full in known} | {full: full for full in known}
+    offered = [full for full in known if full.startswith(own)] or known
+    bare = {full.partition("/")[2]: full for full in offered} | {full: full for full in offered}
     near = dict.fromkeys(bare[match] for match in difflib.get_close_matches(name, bare, n=6, cutoff=0.5))
-    hint = f"did you mean {' or '.join(list(near)[:3])}?" if near else f"there are {', '.join(known)}"
+    hint = f"did you mean {' or '.join(list(near)[:3])}?" if near else f"there are {', '.join(offered)}"
     raise ValueError(f"no router is named {name!r}; {hint}")
 
 
@@ -119,11 +138,11 @@ def policy_class(name: str) -> type[Policy] | type[Yardstick]:
     Raises:
         ValueError: no such name, or what is registered is neither a `Policy` nor a `Yardstick`.
     """
-    full = full_name(name)
-    entry = _registered()[full]
-    cls = entry.load()
+    registered = _registered()  # once: it reads the metadata of every installed package
+    full = _complete(name, sorted(registered))
+    cls = registered[full].load()
     if not (isinstance(cls, type) and issubclass(cls, (Policy, Yardstick))):
-        raise ValueError(f"router {full!r}: {entry.value} is not a subclass of routing_gym.Policy")
+        raise ValueError(f"router {full!r}: {registered[full].value} is not a subclass of routing_gym.Policy")
     return cls
 
 

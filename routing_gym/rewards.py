@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+# Minus each, normalised by the batch's bounds; weighted by ω they are -J (DESIGN 4).
+CLOUD_EDGE_TERMS = ("quality_loss", "cost", "energy", "completion_time")
 CLUSTER_TERMS = ("on_time", "late", "shed", "latency_sum", "outstanding_integral")
 
 # DESIGN 3; the deadline in ms scales the latency weighting to deadlines.

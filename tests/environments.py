@@ -62,6 +62,34 @@ FAMILIES = {
 }
 
 
+def _cloud_edge_weights(env: gym.Env) -> np.ndarray:
+    return np.array(env.unwrapped.config.weights)
+
+
+CLOUD_EDGE = Family(
+    short={
+        "windows": 60,
+        "rate_per_s": 3.0,
+        "max_requests": 4,
+        "weights": [0.4, 0.2, 0.1, 0.3],
+        "catalogue": {"speedup": 2.0},
+        "edge_only_share": 0.2,
+        "outages": [{"node": "A10", "window": 10, "windows": 8}, {"node": "T4", "window": 15, "windows": 6}],
+        "outage_probability": 0.05,
+    },
+    overload={
+        "windows": 40,
+        "rate_per_s": 30.0,
+        "max_requests": 8,
+        "catalogue": {"speedup": 1.0},
+        "rtt_sigma": 0.5,
+        "outage_probability": 0.3,
+    },
+    weights=_cloud_edge_weights,
+)
+FAMILIES |= {"CloudEdgeBatch": CLOUD_EDGE, "CloudEdgeRequest": CLOUD_EDGE}
+
+
 def _registered() -> list[str]:
     routing_gym.register_environments()
     return sorted(name for name in gym.registry if name.startswith("routing_gym/"))
@@ -132,3 +160,8 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
         assert a is b, where
     else:
         np.testing.assert_array_equal(a, b, err_msg=where, strict=False)
+
+
+def log(env: Any) -> np.ndarray:
+    """Return an environment's log of requests."""
+    return env.request_log() if hasattr(env, "request_log") else env.assignment_log()

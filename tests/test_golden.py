@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tests.environments import IDS, episode
+from tests.environments import IDS, episode, log
 
 PATH = Path(__file__).with_name("golden.json")
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(PATH.read_text(encoding="utf-8"))
@@ -42,9 +42,9 @@ def trajectory_hash(env_id: str, arguments: dict[str, Any]) -> str:
         digest.update(whole(outcome[-1]["action_mask"]))
         if len(outcome) > 1:
             digest.update(whole(outcome[0]))
-    log = env.request_log()
-    for name in log.dtype.names:
-        digest.update(name.encode() + whole(log[name]))
+    requests = log(env)
+    for name in requests.dtype.names:
+        digest.update(name.encode() + whole(requests[name]))
     return digest.hexdigest()
 
 

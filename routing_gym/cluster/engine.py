@@ -23,17 +23,14 @@ from routing_gym.cluster.state import (
     FAILURE,
     NEVER,
     NONE,
-    OBSERVE,
     RECOVERY,
     REPLICA,
     REQUEST,
     ROW,
-    SKIP,
     SLOWDOWN,
-    START,
-    STEP,
     is_eligible,
 )
+from routing_gym.common.commands import OBSERVE, SKIP, START, STEP
 from routing_gym.common.jit import entry_point, njit
 
 

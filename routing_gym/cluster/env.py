@@ -9,25 +9,21 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import Conditions, resolve
 from routing_gym.cluster.engine import compiled_advance
 from routing_gym.cluster.metrics import Horizon, episode_metrics
-from routing_gym.cluster.observation import Observation, ObservationLayout
-from routing_gym.cluster.spaces import (
-    action_space,
-    check_fits,
-    observation_space,
-)
-from routing_gym.cluster.state import OBSERVE, START, STEP, ClusterState
-from routing_gym.cluster.workload import Episode, EpisodeSource
+from routing_gym.cluster.observation import observation_layout
+from routing_gym.cluster.spaces import action_space, observation_space
+from routing_gym.cluster.state import ClusterState
+from routing_gym.cluster.workload import EpisodeSource
+from routing_gym.common.buffer import Observation
+from routing_gym.common.env import RoutingEnv
 from routing_gym.rewards import CLUSTER_TERMS
 
 
-class InferenceCluster(gym.Env[Any, Any]):
+class InferenceCluster(RoutingEnv):
     """A router in front of a few unequal replicas; it sends each request to one of them.
 
     ## Description
@@ -132,8 +128,16 @@ class InferenceCluster(gym.Env[Any, Any]):
     * v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 30}  # noqa: RUF012 (as Gymnasium)
-    vector_reward: ClassVar[bool] = False
+    views: ClassVar[tuple[str, ...]] = (
+        "_advance",
+        "_arrays",
+        "_command",
+        "_action",
+        "_reward",
+        "_done",
+        "_terms",
+        "_offered",
+    )
 
     def __init__(
         self,
@@ -147,10 +151,7 @@ class InferenceCluster(gym.Env[Any, Any]):
             ConfigError: names each bad field, its value and what is allowed.
             ValueError: an unknown render mode.
         """
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            modes = ", ".join(self.metadata["render_modes"])
-            raise ValueError(f"render_mode = {render_mode!r}: must be None or one of {modes}")
-        self.render_mode = render_mode
+        super().__init__(render_mode)
         self.conditions = resolve(config, **overrides)
         self._source = EpisodeSource(self.conditions)
         base = self._source.config
@@ -158,63 +159,9 @@ class InferenceCluster(gym.Env[Any, Any]):
         self.action_space = action_space(base)
         self._rejects = base.admission
         self._actions = base.replicas + base.admission
-        self._layout = ObservationLayout(1, base.replicas, base.observation == "full")
+        self._layout = observation_layout(1, base.replicas, base.observation == "full")
         self._state = ClusterState(1, base.replicas)
-        self._episode: Episode | None = None
-        self._finished = False
-        self._renderer: Any = None
         self._bind()
-
-    @property
-    def config(self) -> ClusterConfig:
-        """The condition of the current episode (before the first reset: the base condition)."""
-        return self._episode.config if self._episode else self._source.config
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        """Draw a new episode and go to its first decision; `options` has no effect."""
-        super().reset(seed=seed)
-        self._episode = self._source.draw(self.np_random)
-        self._state.load(0, *self._episode)
-        self._finished = False
-        self._bind()
-        observation = self._run(START)
-        if self.render_mode == "human":
-            self.render()
-        return observation, {"action_mask": self._mask(), "reward_terms": np.zeros(len(CLUSTER_TERMS))}
-
-    def step(self, action: int) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Send the pending request to replica `action` and go on to the next decision.
-
-        Raises:
-            ValueError: the action lies outside the space.
-            ResetNeeded: no episode is in progress.
-        """
-        try:
-            choice = index(action)
-        except TypeError:
-            choice = -1
-        if not 0 <= choice < self._actions:
-            raise ValueError(f"action = {action!r}: must be a whole number from 0 to {self._actions - 1}")
-        if self._finished or self._episode is None:
-            raise ResetNeeded("no episode is in progress; call reset first")
-        self._action[0] = choice
-        observation = self._run(STEP)
-        terms = self._terms.copy()
-        info = {"action_mask": self._mask(), "reward_terms": terms}
-        if self._done[0]:
-            self._finished = True
-            metrics = self.episode_metrics()
-            info["episode_metrics"] = {k: v for k, v in metrics.items() if v is not None}
-        if self.render_mode == "human":
-            self.render()
-        reward = terms.copy() if self.vector_reward else self._reward.item(0)
-        return observation, reward, False, self._finished, info
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Return the mask of valid actions, bool `(N,)` or `(N + 1,)`, as MaskablePPO asks for it."""
-        return self._mask().astype(bool)
 
     def request_log(self) -> NDArray[Any]:
         """Return a row for each request that has arrived; see `ClusterState.request_log`."""
@@ -227,55 +174,24 @@ class InferenceCluster(gym.Env[Any, Any]):
             self._state.outcome(0), Horizon.of(workload), int(self._state.rows["invalid_actions"][0])
         )
 
-    def get_state(self) -> dict[str, Any]:
-        """Return a copy of everything that the episode's future depends on, for `set_state`.
+    def _make_renderer(self) -> Any:
+        from routing_gym.cluster.rendering import make_renderer
 
-        Raises:
-            ResetNeeded: there has been no episode yet.
-        """
-        if self._episode is None:
-            raise ResetNeeded("there is no episode to save; call reset first")
-        return {
-            "arrays": self._state.arrays(),
-            "episode": self._episode,
-            "finished": self._finished,
-            "np_random": self.np_random.bit_generator.state,
-        }
+        return make_renderer(self.render_mode, self.metadata["render_fps"])
 
-    def set_state(self, state: Mapping[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        """Go back to a state of this environment, or of one with the same arguments.
+    def _checked(self, action: Any) -> int:
+        try:
+            choice = index(action)
+        except TypeError:
+            choice = -1
+        if not 0 <= choice < self._actions:
+            raise ValueError(f"action = {action!r}: must be a whole number from 0 to {self._actions - 1}")
+        return choice
 
-        Returns:
-            What `reset` and `step` return of the pending decision: its observation and info.
-        """
-        check_fits([state["episode"].config], self._source.config)
-        self._state.restore(state["arrays"])
-        self._episode = state["episode"]
-        self._finished = state["finished"]
-        self.np_random.bit_generator.state = state["np_random"]
-        self._bind()
-        observation = self._run(OBSERVE)
-        return observation, {"action_mask": self._mask(), "reward_terms": self._terms.copy()}
-
-    def render(self) -> Any:
-        """Return a frame (`rgb_array`), a text (`ansi`), or show a window (`human`)."""
-        if self.render_mode is None:
-            gym.logger.warn("render() needs a render_mode; pass one to gym.make")
-            return None
-        if self._renderer is None:
-            from routing_gym.cluster.rendering import make_renderer
-
-            self._renderer = make_renderer(self.render_mode, self.metadata["render_fps"])
-        return self._renderer.render(self._state, 0, self.config)
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+    def _place(self, choice: int) -> None:
+        self._action[0] = choice
 
     def _bind(self) -> None:
-        """Keep views of the single row's fields: making them at each step would cost more than the step."""
         state = self._state
         self._advance = compiled_advance()
         self._arrays = (state.rows, state.replicas, state.requests, state.events)
@@ -296,17 +212,6 @@ class InferenceCluster(gym.Env[Any, Any]):
         mask = np.ones(self._actions, np.int8)
         mask[:-1] = self._offered
         return mask
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the views into the arrays and the renderer; both are made again."""
-        hidden = ("_advance", "_arrays", "_command", "_action", "_reward", "_done", "_terms", "_offered")
-        state = {name: value for name, value in self.__dict__.items() if name not in hidden}
-        return {**state, "_renderer": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore, and bind the views to the restored arrays."""
-        self.__dict__.update(state)
-        self._bind()
 
 
 class MOInferenceCluster(InferenceCluster):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from routing_gym.cluster.state import OUTCOME
 from routing_gym.cluster.workload import Workload
 from routing_gym.common.jit import njit
+from routing_gym.common.percentiles import nearest_rank
 
 PERCENTILES = (50, 95, 99)
 COUNTS = (
@@ -63,17 +64,6 @@ class Horizon(NamedTuple):
         """Return the horizon of a workload's episodes."""
         config = workload.config
         return cls(config.warmup_ms, workload.cutoff_ms, config.deadline_ms, config.replicas)
-
-
-def nearest_rank(ordered: NDArray[np.float64], percent: int, count: int) -> float | None:
-    """Return the nearest-rank percentile of `count` values, of which `ordered` holds all finite ones.
-
-    The index is ceil(percent/100 · count) - 1; the values not in `ordered` are infinite. None of 0 values.
-    """
-    if count == 0:
-        return None
-    index = -(-percent * count // 100) - 1  # whole numbers: no rounding can shift the rank
-    return float(ordered[index]) if index < len(ordered) else float("inf")
 
 
 def episode_metrics(

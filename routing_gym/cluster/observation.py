@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from routing_gym.cluster.state import NONE, is_eligible
+from routing_gym.common.buffer import BufferLayout, block_size
 from routing_gym.common.jit import njit
 
-Observation = dict[str, NDArray[np.float32]]
-
-# Layout of an observation buffer, flat float32: a block per name here, in this order, each of `block_size`
-# numbers that start with (rows, N); then `request` (rows, 3), and (rows, 1) each of arrival_gap, deadline and
-# signal_age.
+# Blocks of an observation buffer, in this order, each (rows, N); then `request` (rows, 3), and (rows, 1) each
+# of arrival_gap, deadline and signal_age.
 OWN_FIELDS = (
     "outstanding",
     "outstanding_prompt_tokens",
@@ -32,18 +26,6 @@ OWN_FIELDS = (
 REPORTED_FIELDS = ("waiting", "in_flight", "in_flight_age")
 REPLICA_FIELDS = OWN_FIELDS + REPORTED_FIELDS
 REPLICA_FIELD_COUNT = len(REPLICA_FIELDS)
-GLOBAL_SIZE = 6
-
-
-@njit
-def block_size(rows: int, replicas: int) -> int:
-    """Return how many numbers a block of the observation buffer takes.
-
-    Blocks of many rows are a whole number of cache lines and one line more: without it, blocks of 1024 rows
-    lie a multiple of 4096 bytes apart, fall on the same few places of the cache, and cost twice the time.
-    """
-    size = rows * replicas
-    return size if rows == 1 else (size + 15) // 16 * 16 + 16
 
 
 @njit
@@ -109,38 +91,15 @@ def observe(e: int, rows: Any, replicas: Any, requests: Any, observation: Any) -
         observation[k] = request.prompt
         observation[k + 1] = request.predicted
         observation[k + 2] = now - request.arrival
-    k = REPLICA_FIELD_COUNT * block + 3 * row_count + e
+    k = REPLICA_FIELD_COUNT * block + block_size(row_count, 3) + e
+    block = block_size(row_count, 1)
     observation[k] = row.arrival_gap
-    observation[k + row_count] = row.deadline_ms
-    observation[k + 2 * row_count] = 0.0 if live else now - row.snapshot * row.step_ms
+    observation[k + block] = row.deadline_ms
+    observation[k + 2 * block] = 0.0 if live else now - row.snapshot * row.step_ms
 
 
-class ObservationLayout:
-    """Turns the kernel's flat buffer into an observation, without copying."""
-
-    def __init__(self, rows: int, replicas: int, full: bool) -> None:
-        """Lay out observations of `rows` episodes; `full` adds what replicas report themselves."""
-        self.rows, self.replicas = rows, replicas
-        block = block_size(rows, replicas)
-        own = OWN_FIELDS + REPORTED_FIELDS if full else OWN_FIELDS
-        shapes = {name: (k * block, replicas) for k, name in enumerate(own)}
-        end = REPLICA_FIELD_COUNT * block
-        shapes["request"] = (end, 3)
-        for k, name in enumerate(
-            ("arrival_gap", "deadline", "signal_age") if full else ("arrival_gap", "deadline")
-        ):
-            shapes[name] = (end + (3 + k) * rows, 1)
-        self.size = end + GLOBAL_SIZE * rows
-        self.names = tuple(shapes)
-        self._shapes = tuple((rows, size) for _, size in shapes.values())
-        # One call that takes all slices is the cheapest way to many views.
-        self._views = itemgetter(*(slice(first, first + rows * size) for first, size in shapes.values()))
-
-    def single(self, buffer: NDArray[np.float32]) -> Observation:
-        """Return the observation of the one row that `buffer` holds."""
-        return dict(zip(self.names, self._views(buffer)))  # noqa: B905 (strict costs a tenth of a step)
-
-    def batch(self, buffer: NDArray[np.float32]) -> Observation:
-        """Return the observations of all rows, each field with a leading axis of rows."""
-        views = zip(self.names, self._views(buffer), self._shapes, strict=True)
-        return {name: view.reshape(shape) for name, view, shape in views}
+def observation_layout(rows: int, replicas: int, full: bool) -> BufferLayout:
+    """Return the layout of observations; `full` shows what replicas report themselves."""
+    sizes = dict.fromkeys(REPLICA_FIELDS, replicas)
+    sizes |= {"request": 3, "arrival_gap": 1, "deadline": 1, "signal_age": 1}
+    return BufferLayout(rows, sizes, hidden=() if full else (*REPORTED_FIELDS, "signal_age"))

@@ -16,8 +16,8 @@ from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from numpy.typing import NDArray
 
 from routing_gym.cluster.config import ClusterConfig
-from routing_gym.cluster.metrics import nearest_rank
 from routing_gym.cluster.state import NONE, ClusterState
+from routing_gym.common.percentiles import nearest_rank
 
 SHOWN = 24  # replicas drawn or listed; the others are summed up
 TALLEST = 3.0  # the demand of a full block, in reference requests

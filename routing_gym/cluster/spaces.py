@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -72,16 +71,3 @@ def _box(high: float, size: int) -> spaces.Box:
 def action_space(config: ClusterConfig) -> spaces.Discrete:
     """Return Discrete(N), or Discrete(N + 1) under admission."""
     return spaces.Discrete(config.replicas + config.admission)
-
-
-def check_fits(configs: Iterable[ClusterConfig], own: ClusterConfig) -> None:
-    """Refuse a saved state whose episodes have other spaces than the environment's own config.
-
-    Raises:
-        ValueError: names the field and both values.
-    """
-    for config in configs:
-        for field in own.space_fields:
-            value, needed = getattr(config, field), getattr(own, field)
-            if value != needed:
-                raise ValueError(f"the state has {field} = {value!r}; this environment has {needed!r}")

@@ -20,9 +20,6 @@ from routing_gym.common.jit import njit
 NEVER = np.iinfo(np.int32).max  # a tick that does not come
 NONE = -1  # no request, no replica
 
-# What the kernel is to do with a row.
-SKIP, START, STEP, OBSERVE = range(4)
-
 SLOWDOWN, FAILURE, RECOVERY = range(3)
 EVENT_KINDS = {"slowdown": SLOWDOWN, "failure": FAILURE, "recovery": RECOVERY}
 

@@ -8,23 +8,19 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import Conditions, resolve
 from routing_gym.cluster.engine import advance, start
 from routing_gym.cluster.env import InferenceCluster
 from routing_gym.cluster.metrics import METRICS, Horizon, episode_curves, episode_metrics
-from routing_gym.cluster.observation import Observation, ObservationLayout
-from routing_gym.cluster.spaces import (
-    action_space,
-    check_fits,
-    observation_space,
-)
-from routing_gym.cluster.state import OBSERVE, SKIP, STEP, ClusterState
-from routing_gym.cluster.workload import Episode, EpisodeSource
+from routing_gym.cluster.observation import observation_layout
+from routing_gym.cluster.spaces import action_space, observation_space
+from routing_gym.cluster.state import ClusterState
+from routing_gym.cluster.workload import EpisodeSource
+from routing_gym.common.buffer import Observation
+from routing_gym.common.commands import OBSERVE, SKIP, STEP
 from routing_gym.common.spaces import common_space
 from routing_gym.common.vector import RoutingVectorEnv, row_sources
 from routing_gym.rewards import CLUSTER_TERMS
@@ -73,44 +69,27 @@ class InferenceClusterVector(RoutingVectorEnv):
             ConfigError: names each bad field, its value and what is allowed.
             ValueError: rows that do not fit together, or an unknown render mode.
         """
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            modes = ", ".join(self.metadata["render_modes"])
-            raise ValueError(f"render_mode = {render_mode!r}: must be None or one of {modes}")
-        self._sources: list[EpisodeSource] = row_sources(
+        sources = row_sources(
             num_envs, config, configs, lambda given: resolve(given, **overrides), EpisodeSource
         )
-        first = self._sources[0].config
-        unique = {id(source): source for source in self._sources}.values()
+        first = sources[0].config
+        unique = {id(source): source for source in sources}.values()
         super().__init__(
-            num_envs,
+            sources,
             common_space([observation_space(s.conditions, s.workload) for s in unique]),
             action_space(first),
+            render_mode,
             autoreset_mode,
             hold_finished,
         )
-        self.render_mode = render_mode
-        self._episodes: list[Episode | None] = [None] * num_envs
+        self._replicas = first.replicas
         self._actions = first.replicas + first.admission
-        self._layout = ObservationLayout(num_envs, first.replicas, first.observation == "full")
+        self._layout = observation_layout(num_envs, first.replicas, first.observation == "full")
         most = max(source.workload.expected_requests for source in unique)
         self.state = ClusterState(num_envs, first.replicas, most)
         self._buffer = np.zeros(self._layout.size, np.float32)
-        self._renderers: list[Any] = []
         if self.vector_reward:
             self.reward_space = gym.spaces.Box(0.0, np.inf, (len(CLUSTER_TERMS),), np.float64)
-
-    @property
-    def configs(self) -> list[ClusterConfig]:
-        """The condition of each row's current episode (before the first reset: its base condition)."""
-        return [
-            episode.config if episode else source.config
-            for episode, source in zip(self._episodes, self._sources, strict=True)
-        ]
-
-    @property
-    def episodes(self) -> list[Episode | None]:
-        """Each row's current episode; None before the first reset."""
-        return self._episodes
 
     @property
     def undefined_metrics(self) -> dict[str, Any]:
@@ -142,54 +121,10 @@ class InferenceClusterVector(RoutingVectorEnv):
         invalid = int(self.state.rows["invalid_actions"][row])
         return episode_metrics(self.state.outcome(row), Horizon.of(workload), invalid)
 
-    def get_state(self) -> dict[str, Any]:
-        """Return a copy of everything that the rows' futures depend on, for `set_state`.
-
-        Raises:
-            ResetNeeded: there have been no episodes yet.
-        """
-        if None in self._episodes:
-            raise ResetNeeded("there are no episodes to save; call reset first")
-        return {
-            "arrays": self.state.arrays(),
-            "episodes": list(self._episodes),
-            "finished": self._finished.copy(),
-            "generators": self._generator_states(),
-        }
-
-    def set_state(self, state: Mapping[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        """Go back to a state of this environment, or of one with the same arguments.
-
-        Returns:
-            Observations and infos of the pending decisions.
-        """
-        check_fits([episode.config for episode in state["episodes"]], self._sources[0].config)
-        self.state.restore(state["arrays"])
-        self._episodes = list(state["episodes"])
-        self._finished = state["finished"].copy()
-        self._restore_generators(state["generators"])
-        nobody = np.zeros(self.num_envs, bool)
-        self._advance(nobody, nobody, None)
-        return self._observation(), self._with_masks(self._outcome()[2])
-
-    def render(self) -> Any:
-        """Return a tuple of one frame (`rgb_array`) or text (`ansi`) per row."""
-        if self.render_mode is None:
-            gym.logger.warn("render() needs a render_mode; pass one to gym.make_vec")
-            return None
+    def _make_renderer(self) -> Any:
         from routing_gym.cluster.rendering import make_renderer
 
-        while len(self._renderers) < self.num_envs:
-            self._renderers.append(make_renderer(self.render_mode, self.metadata["render_fps"]))
-        return tuple(
-            renderer.render(self.state, row, config)
-            for row, (renderer, config) in enumerate(zip(self._renderers, self.configs, strict=True))
-        )
-
-    def _load(self, row: int, np_random: np.random.Generator) -> None:
-        episode = self._sources[row].draw(np_random)
-        self._episodes[row] = episode
-        self.state.load(row, *episode)
+        return make_renderer(self.render_mode, self.metadata["render_fps"])
 
     def _advance(
         self, step: NDArray[np.bool_], skip: NDArray[np.bool_], actions: NDArray[Any] | None
@@ -228,15 +163,12 @@ class InferenceClusterVector(RoutingVectorEnv):
 
     def _action_mask(self, rows: Any = slice(None)) -> NDArray[np.int8]:
         mask = self.state.replicas["offered"][rows].copy()
-        if self._actions > self._layout.replicas:  # rejecting is always allowed
+        if self._actions > self._replicas:  # rejecting is always allowed
             mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
         return mask
 
     def _observation(self) -> Observation:
         return self._layout.batch(self._buffer)
-
-    def _episode_metrics(self, row: int) -> dict[str, Any]:
-        return {k: v for k, v in self.episode_metrics(row).items() if v is not None}
 
 
 class MOInferenceClusterVector(InferenceClusterVector):

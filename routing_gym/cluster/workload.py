@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from routing_gym.cluster.config import ClusterConfig, TokenDistribution
 from routing_gym.cluster.distribution import ClusterDistribution, Conditions
-from routing_gym.cluster.trace import read_trace
 from routing_gym.common.config import ConfigError
 from routing_gym.common.seeding import EpisodeStreams
+from routing_gym.common.trace import read_trace
 
 Floats = NDArray[np.float64]
 # One stream per kind of draw, in the order in which the episode's seed spawns them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,3 +29,16 @@ def common_space(all_spaces: list[spaces.Dict]) -> spaces.Dict:
         for name in first
     }
     return spaces.Dict(boxes)
+
+
+def check_fits(configs: Iterable[Any], own: Any) -> None:
+    """Refuse a saved state whose episodes have other spaces than the environment's own config.
+
+    Raises:
+        ValueError: names the field and both values.
+    """
+    for config in configs:
+        for field in own.space_fields:
+            value, needed = getattr(config, field), getattr(own, field)
+            if value != needed:
+                raise ValueError(f"the state has {field} = {value!r}; this environment has {needed!r}")

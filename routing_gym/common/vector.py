@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
@@ -13,10 +14,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from routing_gym.common.buffer import Observation
 from routing_gym.common.config import ConfigError, config_hash
+from routing_gym.common.env import check_render_mode
 from routing_gym.common.seeding import Seeds, new_generator, spread_seeds
+from routing_gym.common.spaces import check_fits
 
-Observation = dict[str, NDArray[Any]]
 Infos = dict[str, Any]
 
 
@@ -32,15 +35,25 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             observation, is paid 0 and stays truncated. Otherwise stepping it raises ResetNeeded.
     """
 
+    state: Any  # the family's arrays, which a subclass makes
+
     def __init__(
         self,
-        num_envs: int,
+        sources: Sequence[Any],
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
+        render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         hold_finished: bool = False,
     ) -> None:
-        """Set up spaces and bookkeeping for `num_envs` rows."""
+        """Set up spaces and bookkeeping for as many rows as there are sources of episodes.
+
+        Raises:
+            ValueError: an unknown render or autoreset mode, or `hold_finished` under another than DISABLED.
+        """
+        check_render_mode(render_mode, self.metadata)
+        self.render_mode = render_mode
+        num_envs = len(sources)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
         except ValueError:
@@ -53,6 +66,9 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.num_envs = num_envs
+        self._sources = list(sources)
+        self._episodes: list[Any] = [None] * num_envs
+        self._renderers: list[Any] = []
         self.single_observation_space = observation_space
         self.single_action_space = action_space
         self.observation_space = batch_space(observation_space, num_envs)
@@ -62,10 +78,6 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         self._everyone = np.ones(num_envs, bool)
 
     # What a family fills in. `step` and `skip` are boolean masks (num_envs,), `rows` lists of indices.
-
-    @abstractmethod
-    def _load(self, row: int, np_random: np.random.Generator) -> None:
-        """Draw the next episode of a row and put it in place, without starting it."""
 
     @abstractmethod
     def _advance(
@@ -90,8 +102,25 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         """Return all rows' observations, over the buffer last written."""
 
     @abstractmethod
-    def _episode_metrics(self, row: int) -> dict[str, Any]:
-        """Return the metrics of a finished row, undefined ones left out."""
+    def _make_renderer(self) -> Any:
+        """Return what draws one row's frames in this render mode."""
+
+    @abstractmethod
+    def episode_metrics(self, row: int) -> dict[str, Any]:
+        """Return the metrics of a row's episode so far, None where undefined (final once truncated)."""
+
+    @property
+    def configs(self) -> list[Any]:
+        """The condition of each row's current episode (before the first reset: its base condition)."""
+        return [
+            episode.config if episode else source.config
+            for episode, source in zip(self._episodes, self._sources, strict=True)
+        ]
+
+    @property
+    def episodes(self) -> list[Any]:
+        """Each row's current episode; None before the first reset."""
+        return self._episodes
 
     # The Gymnasium interface
 
@@ -155,7 +184,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         observation = self._observation()
         if ended.any():
             rows = np.flatnonzero(ended).tolist()
-            final = batch_infos(self.num_envs, {r: self._episode_metrics(r) for r in rows})
+            final = batch_infos(self.num_envs, {r: self._defined_metrics(r) for r in rows})
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
                 batched = self._restart(rows, ended.copy(), observation, final, batched)
             else:
@@ -198,8 +227,12 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         for row in rows:
             generator = self._generators[row]
             assert generator is not None
-            self._load(row, generator)
+            self._episodes[row] = episode = self._sources[row].draw(generator)
+            self.state.load(row, *episode)
         return rows
+
+    def _defined_metrics(self, row: int) -> dict[str, Any]:
+        return {name: value for name, value in self.episode_metrics(row).items() if value is not None}
 
     def _with_masks(self, infos: Mapping[str, Any]) -> Infos:
         return {**infos, **{f"_{name}": self._everyone.copy() for name in infos}}
@@ -219,19 +252,55 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             raise ResetNeeded(f"rows {fresh} were never reset; reset all rows before some of them")
         return mask.copy()
 
+    def render(self) -> Any:
+        """Return a tuple of one frame (`rgb_array`) or text (`ansi`) per row."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode; pass one to gym.make_vec")
+            return None
+        while len(self._renderers) < self.num_envs:
+            self._renderers.append(self._make_renderer())
+        return tuple(
+            renderer.render(self.state, row, config)
+            for row, (renderer, config) in enumerate(zip(self._renderers, self.configs, strict=True))
+        )
+
     # Saved states
 
-    def _generator_states(self) -> list[Any]:
-        return [None if g is None else g.bit_generator.state for g in self._generators]
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of everything that the rows' futures depend on, for `set_state`.
 
-    def _restore_generators(self, states: Sequence[Any]) -> None:
-        for row, state in enumerate(states):
-            if state is None:
-                self._generators[row] = None
-                continue
+        Raises:
+            ResetNeeded: there have been no episodes yet.
+        """
+        if None in self._episodes:
+            raise ResetNeeded("there are no episodes to save; call reset first")
+        return {
+            "arrays": self.state.arrays(),
+            "episodes": list(self._episodes),
+            "finished": self._finished.copy(),
+            "generators": [None if g is None else g.bit_generator.state for g in self._generators],
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> tuple[Observation, Infos]:
+        """Go back to a state of this environment, or of one with the same arguments.
+
+        Returns:
+            Observations and infos of the pending decisions.
+
+        Raises:
+            ValueError: the state is of an environment with other spaces.
+        """
+        check_fits([episode.config for episode in state["episodes"]], self._sources[0].config)
+        self.state.restore(state["arrays"])
+        self._episodes = list(state["episodes"])
+        self._finished = state["finished"].copy()
+        for row, saved in enumerate(state["generators"]):
             generator = self._generators[row] or new_generator(0)
-            generator.bit_generator.state = state
+            generator.bit_generator.state = saved
             self._generators[row] = generator
+        nobody = np.zeros(self.num_envs, bool)
+        self._advance(nobody, nobody, None)
+        return self._observation(), self._with_masks(self._outcome()[2])
 
 
 def row_sources(

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from routing_gym.evaluation import report
+from routing_gym.evaluation.decisions import missing_solver
 from routing_gym.evaluation.results import ResultFolder, make_plan, read_curves, strict_json
 from routing_gym.evaluation.runner import Condition, Router, make_jobs, run_jobs
 from routing_gym.evaluation.terminal import print_tables
@@ -30,6 +31,7 @@ def compare(
     resume: bool = False,
     overwrite: bool = False,
     curves: bool = True,
+    gap: bool = True,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Compare routers on the same seeded episodes.
@@ -38,7 +40,7 @@ def compare(
     `config.yaml` says how to run it again. An interrupt leaves the finished episodes, and `resume` goes on.
 
     Args:
-        family: `cluster`.
+        family: `cluster` or `cloud_edge`.
         routers: what to compare; labels must differ.
         conditions: under which conditions; names must differ.
         seeds: the episodes of each condition.
@@ -47,7 +49,9 @@ def compare(
         workers: processes.
         resume: go on with the results that `out` holds of this run.
         overwrite: throw away the results that `out` holds.
-        curves: keep latency and queue curves, and draw them.
+        curves: keep latency and queue curves, and draw them; of `cloud_edge` they always are kept.
+        gap: hold every decision against the proven optimum of its batch; only of `cloud_edge`, and only
+            where its solver is installed.
         console: where to print; by default nothing is printed.
 
     Returns:
@@ -56,7 +60,8 @@ def compare(
     Raises:
         ResultsError: `out` cannot be used as asked.
         ValueError: nothing to compare, labels, names or seeds that are not unique, an unknown reference, or
-            a router that cannot be made.
+            a router that cannot be made or is of another family.
+        ImportError: a router needs what is not installed.
     """
     console = console or Console(quiet=True)
     labels = [router.label for router in routers]
@@ -77,15 +82,17 @@ def compare(
     if workers < 1:
         raise ValueError(f"workers = {workers}: must be at least 1")
     for router in routers:  # before anything is written, rather than when its turn comes
-        make_policy(router.name, **router.params)
+        of = make_policy(router.name, **router.params).family
+        if of != family:
+            raise ValueError(f"router {router.label!r}: is one of {of}, and is not to be had in {family}")
+    settings: dict[str, Any] = {"reference": reference, "curves": curves}
+    if family == "cloud_edge":
+        missing = missing_solver() if gap else None
+        if missing:
+            console.print(Text(f"No gaps: {missing}"))
+        settings |= {"curves": True, "gap": gap and not missing}
     plan = make_plan(
-        family,
-        routers,
-        conditions,
-        seeds,
-        roles=[router.role for router in routers],
-        reference=reference,
-        curves=curves,
+        family, routers, conditions, seeds, roles=[router.role for router in routers], **settings
     )
     folder = ResultFolder(out, plan, resume=resume, overwrite=overwrite)
     jobs = make_jobs(routers, conditions, seeds)
@@ -103,19 +110,23 @@ def compare(
             "compare", total=len(jobs), completed=len(jobs) - len(left), finished=len(folder.done)
         )
         for result in run_jobs(
-            left, workers=workers, curves=curves, progress=lambda more: bar.advance(task, more)
+            left,
+            workers=workers,
+            curves=settings["curves"],
+            gap=settings.get("gap", False),
+            progress=lambda more: bar.advance(task, more),
         ):
             folder.add(result)
             bar.update(task, description=result.job.router.label, finished=len(folder.done))
-    rows = folder.finish()
-    summary = report.summarise(plan, rows)
+    rows, kept = folder.finish(), read_curves(folder.path)
+    summary = report.summarise(plan, rows, kept)
     _write(folder.path / "summary.json", json.dumps(strict_json(summary), indent=1, allow_nan=False))
     _write(folder.path / "summary.md", report.to_markdown(summary, plan))
     print_tables(console, summary)
     try:
         from routing_gym.evaluation.plots import MOST_PANELS, write_plots
 
-        plots = write_plots(folder.path, plan, rows, read_curves(folder.path))
+        plots = write_plots(folder.path, plan, rows, kept)
         if len(conditions) > MOST_PANELS:
             console.print(f"Plots show the first {MOST_PANELS} of the {len(conditions)} conditions")
     except ImportError:

@@ -1,21 +1,14 @@
-"""Plots of a run: latency, attainment, and queues around an event. Needs matplotlib (extra `plots`)."""
+"""Plots of a run, by family. Needs matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from routing_gym.evaluation import cloud_edge_plots, cluster_plots
+from routing_gym.evaluation.drawing import styles_of
 
-from routing_gym.cluster.metrics import CDF_GRID_MS, TIMELINE_POINTS
-from routing_gym.evaluation.statistics import bootstrap_mean
-
-# Okabe and Ito's colours, told apart by people with every kind of colour vision; black is for yardsticks.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#6A51A3")
-DASHES = ((), (5, 2), (2, 1.5), (6, 2, 1, 2))
-YARDSTICK = "#222222"
 MOST_PANELS = 8
 
 
@@ -25,177 +18,17 @@ def write_plots(
     rows: Sequence[Mapping[str, Any]],
     curves: Sequence[Mapping[str, Any]],
 ) -> list[Path]:
-    """Draw a cluster run's plots into `folder` and return their paths.
+    """Draw a run's plots into `folder` and return their paths; of many conditions, the first `MOST_PANELS`.
 
     Args:
         folder: where the PNG files go.
         plan: the run's plan.
         rows: its episodes.
-        curves: its curves; without any only the attainment plot is drawn.
+        curves: its curves; without any, only what can be drawn of the episodes is.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    styles = _styles(plan["run"])
-    conditions = plan["run"]["conditions"][:MOST_PANELS]
-    written = [_attainment(folder / "attainment.png", plan["run"], conditions, rows, styles)]
-    if curves:
-        written.append(_latency(folder / "latency_cdf.png", conditions, curves, styles))
-        written.append(_queues(folder / "queues.png", conditions, curves, styles))
-    return written
-
-
-def _styles(run: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give each router a colour and a dash by its place in the list; yardsticks are black."""
-    styles = {}
-    for k, (router, role) in enumerate(zip(run["routers"], run["roles"], strict=True)):
-        yardstick = role == "yardstick"
-        styles[router["label"]] = {
-            "color": YARDSTICK if yardstick else COLOURS[k % len(COLOURS)],
-            "dashes": (1, 1) if yardstick else DASHES[k // 2 % len(DASHES)],
-            "lw": 1.6,
-        }
-    return styles
-
-
-def _grid(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
-    """Return a figure and `count` panels, two to a row."""
-    from matplotlib.figure import Figure
-
-    columns = min(count, 2)
-    lines = math.ceil(count / columns)
-    # A single panel is widened, so that the legend below it fits.
-    size = (max(width * columns, 6.6), height * lines + 0.9)
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel().tolist()
-    for panel in panels[count:]:
-        panel.set_visible(False)
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25, lw=0.6)
-    return figure, panels[:count]
-
-
-def _save(figure: Any, path: Path, handles: Mapping[str, Any]) -> Path:
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=min(len(handles), int(figure.get_figwidth() / 2.0)),
-        frameon=False,
-        fontsize=9,
-    )
-    figure.savefig(path, dpi=130)
-    return path
-
-
-def _mean_curve(curves: Sequence[Mapping[str, Any]], condition: str, router: str, key: str) -> Any:
-    found = [c[key] for c in curves if c["condition"] == condition and c["router"] == router and key in c]
-    return np.mean(found, axis=0) if found else None
-
-
-def _latency(path: Path, conditions: Sequence[Any], curves: Sequence[Any], styles: Mapping[str, Any]) -> Path:
-    """Latency over all arrivals: a curve that stays below 1 shows what was shed or left unfinished."""
-    figure, panels = _grid(len(conditions), 5.4, 3.1)
-    handles: dict[str, Any] = {}
-    for panel, condition in zip(panels, conditions, strict=True):
-        deadline = condition["config"]["deadline_ms"]
-        handles["deadline"] = panel.axvline(deadline, color="#B00020", lw=1.1, zorder=0)
-        for label, style in styles.items():
-            cdf = _mean_curve(curves, condition["name"], label, "latency_cdf")
-            if cdf is not None:
-                (handles[label],) = panel.plot(CDF_GRID_MS, cdf, **style)
-        panel.set_xscale("log")
-        panel.set_xticks([2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000], minor=False)
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.minorticks_off()
-        panel.set_xlim(3, 3000)
-        panel.set_ylim(0, 1.01)
-        panel.set_title(condition["name"], fontsize=10, loc="left")
-        panel.set_xlabel("latency, ms")
-        panel.set_ylabel("share of all arrivals")
-    return _save(figure, path, handles)
-
-
-def _attainment(
-    path: Path,
-    run: Mapping[str, Any],
-    conditions: Sequence[Any],
-    rows: Sequence[Any],
-    styles: Mapping[str, Any],
-) -> Path:
-    """Mean attainment with its bootstrap interval, one line per router, one panel per condition."""
-    figure, panels = _grid(len(conditions), 5.4, 0.55 + 0.27 * len(styles))
-    labels = list(styles)[::-1]
-    for panel, condition in zip(panels, conditions, strict=True):
-        for place, label in enumerate(labels):
-            values = [
-                100.0 * row["attainment"]
-                for row in rows
-                if row["condition"] == condition["name"]
-                and row["router"] == label
-                and row["attainment"] is not None
-            ]
-            if not values:
-                continue
-            estimate = bootstrap_mean(values)
-            colour = styles[label]["color"]
-            panel.plot([estimate.low, estimate.high], [place, place], color=colour, lw=3, alpha=0.45)
-            marker = "D" if colour == YARDSTICK else "o"
-            panel.plot(estimate.value, place, marker, color=colour, ms=5)
-            panel.annotate(
-                f"{estimate.value:.1f}",
-                (estimate.high, place),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        panel.set_yticks(range(len(labels)), labels, fontsize=9)
-        panel.set_ylim(-0.6, len(labels) - 0.4)
-        panel.margins(x=0.14)
-        panel.set_title(condition["name"], fontsize=10, loc="left")
-        panel.set_xlabel("attainment, % of all arrivals")
-    figure.suptitle(
-        f"Mean over {len(run['seeds'])} seeds with 95 % bootstrap interval; ◆ yardsticks", fontsize=9
-    )
-    figure.savefig(path, dpi=130)
-    return path
-
-
-def _queues(path: Path, conditions: Sequence[Any], curves: Sequence[Any], styles: Mapping[str, Any]) -> Path:
-    """Outstanding requests in the whole cluster over time, with the scenario's events marked."""
-    figure, panels = _grid(len(conditions), 5.4, 2.9)
-    handles: dict[str, Any] = {}
-    for panel, condition in zip(panels, conditions, strict=True):
-        config = condition["config"]
-        cutoff = condition["labels"].get("cutoff_s") or config["warmup_s"] + config["measured_s"]
-        listed = [*config["scenarios"][config["scenario"]], *config["events"]]
-        events = [event for event in listed if event["time_s"] <= cutoff]
-        instants = np.linspace(0.0, cutoff, TIMELINE_POINTS)
-        for label, style in styles.items():
-            queue = _mean_curve(curves, condition["name"], label, "outstanding")
-            if queue is not None:
-                (handles[label],) = panel.plot(instants, queue, **style)
-        # Room above the curves for the events' names.
-        panel.set_ylim(0, panel.get_ylim()[1] * (1.12 if events else 1.0))
-        for event in events:
-            panel.axvline(event["time_s"], color="#777777", lw=0.9, ls=":")
-            what = event["kind"] if event["replica"] is None else f"{event['kind']} {event['replica']}"
-            panel.annotate(
-                what if event["factor"] is None else f"{what} ×{event['factor']:g}",
-                (event["time_s"], 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, -3),
-                textcoords="offset points",
-                va="top",
-                fontsize=8,
-                color="#333333",
-            )
-        if events:
-            times = [event["time_s"] for event in events]
-            panel.set_xlim(max(0.0, min(times) - 2.0), min(cutoff, max(times) + 4.0))
-        panel.set_title(condition["name"], fontsize=10, loc="left")
-        panel.set_xlabel("time, s")
-        panel.set_ylabel("outstanding requests")
-    return _save(figure, path, handles)
+    run = plan["run"]
+    family = {"cluster": cluster_plots, "cloud_edge": cloud_edge_plots}[run["family"]]
+    return family.draw(folder, run, run["conditions"][:MOST_PANELS], rows, curves, styles_of(run))

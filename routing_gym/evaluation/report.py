@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from routing_gym.evaluation.cloud_edge_report import CLOUD_EDGE
+from routing_gym.evaluation.presentations import CLUSTER, DASH, INFINITE, Presentation
 from routing_gym.evaluation.statistics import (
     Estimate,
     paired_difference,
@@ -17,7 +19,7 @@ from routing_gym.evaluation.statistics import (
     stratified_iqm,
 )
 
-DASH, INFINITE = "—", "∞"
+PRESENTATIONS = {show.family: show for show in (CLUSTER, CLOUD_EDGE)}
 # Fewer seeds than this cannot give an interval of 95 %: by chance alone all of them fall on one side of the
 # true difference with a probability of 2^(1 - seeds), where that is the median too.
 FEW_SEEDS = 6
@@ -25,80 +27,20 @@ FEW_SEEDS = 6
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the tables: the median of a metric over seeds, in percent or with some decimals."""
-
-    title: str
-    metric: str
-    percent: bool = False
-    decimals: int = 1
-    span: bool = False  # show min to max over seeds beside the median
-    optional: bool = False  # left out where a terminal is too narrow
-
-    def show(self, cell: Mapping[str, Any] | None) -> str:
-        """Format a metric's statistics."""
-        if not cell:
-            return DASH
-        text = self.number(cell["median"])
-        if self.span:
-            text += f" ({self.number(cell['min'])}–{self.number(cell['max'])})"
-        return text
-
-    def number(self, value: float | None) -> str:
-        """Format one number."""
-        if value is None:
-            return DASH
-        if math.isinf(value):
-            return INFINITE
-        return f"{100.0 * value if self.percent else value:.{self.decimals}f}"
-
-
-@dataclass(frozen=True)
-class Presentation:
-    """How a family's results are shown: the score that decides, and the columns beside it."""
-
-    family: str
-    score: str
-    unit: str  # of the score's differences, after scaling
-    scale: float
-    columns: tuple[Column, ...]
-    note: str
-
-
-CLUSTER = Presentation(
-    family="cluster",
-    score="attainment",
-    unit="points",
-    scale=100.0,
-    columns=(
-        Column("attain %", "attainment", percent=True),
-        Column("p50 ms", "p50_ms", optional=True),
-        Column("p99 ms (min–max)", "p99_ms", decimals=0, span=True),
-        Column("p99 all", "p99_all_ms", decimals=0),
-        Column("largest 5 %", "attainment_largest_5pct", percent=True),
-        Column("miss %", "slo_miss_rate", percent=True, optional=True),
-        Column("shed %", "shed_rate", percent=True, optional=True),
-    ),
-    note=(
-        "Medians over seeds. Attainment: on time / all arrivals. p50, p99: completed requests; p99 all: all "
-        f"arrivals, {INFINITE} where it falls on one not completed. largest 5 %: attainment of the largest "
-        "requests. The range of p99 is no confidence interval."
-    ),
-)
-PRESENTATIONS = {"cluster": CLUSTER}
-
-
-def summarise(plan: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+def summarise(
+    plan: Mapping[str, Any], rows: Sequence[Row], curves: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Turn rows of episodes into a run's summary.
 
     Args:
         plan: the run's plan; its routers and conditions give the order.
         rows: episodes, as `results.read_episodes` returns them.
+        curves: their curves, for the families that pool them.
 
     Returns:
         JSON-able: `reference`, `score`, `conditions` (per condition: `routers` with statistics of every
-        metric over seeds, the paired `difference` to the reference, and `best`), and `overall`.
+        metric over seeds, the paired `difference` to the reference, what the family pools, and `best`), and
+        `overall`.
     """
     run = plan["run"]
     show = PRESENTATIONS[run["family"]]
@@ -114,12 +56,17 @@ def summarise(plan: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         }
         scores = {label: _scores(episodes, run["seeds"], show.score) for label, episodes in here.items()}
         reference = scores.get(run["reference"])
+        pooled = {}
+        if show.pool:
+            name = condition["name"]
+            found = ([one for one in kept if one["condition"] == name] for kept in (rows, curves))
+            pooled = show.pool(condition, list(here), *found)
         conditions.append(
             {
                 "name": condition["name"],
                 "labels": condition["labels"],
                 "config_hash": condition["config_hash"],
-                **best_of({label: s for label, s in scores.items() if roles[label] == "router"}),
+                **best_of({label: show.sign * s for label, s in scores.items() if roles[label] == "router"}),
                 "routers": {
                     label: {
                         "role": roles[label],
@@ -129,6 +76,7 @@ def summarise(plan: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
                         if reference is None or label == run["reference"]
                         else _as_dict(paired_difference(scores[label], reference)),
                         "metrics": _statistics(list(episodes.values())),
+                        **({"pooled": pooled[label]} if pooled else {}),
                     }
                     for label, episodes in here.items()
                 },
@@ -148,7 +96,7 @@ def best_of(scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Tell which router is best: one whose difference to every other excludes 0, or none.
 
     Args:
-        scores: (seeds,) per router.
+        scores: (seeds,) per router; more is better.
 
     Returns:
         `best`, a label or None, and `tied`: those that the highest mean does not beat, itself included. A
@@ -170,7 +118,7 @@ def best_of(scores: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _invalid(episodes: Mapping[int, Row]) -> int:
-    """Return how many actions over all episodes named a replica that was not eligible."""
+    """Return how many actions over all episodes named what could not be had."""
     return sum(row.get("invalid_actions") or 0 for row in episodes.values())
 
 
@@ -227,11 +175,14 @@ def _overall(
         if reference is not None and label != run["reference"]:
             # Conditions share their seeds, so a seed's mean over conditions is what varies by chance.
             entry["difference"] = _as_dict(paired_difference(scores.mean(axis=0), reference.mean(axis=0)))
-            entry["probability_of_improvement"] = probability_of_improvement(scores, reference)
+            better = probability_of_improvement(show.sign * scores, show.sign * reference)
+            entry["probability_of_improvement"] = better
         overall[label] = entry
     return {
         "routers": overall,
-        **best_of({label: s.mean(axis=0) for label, s in complete.items() if roles[label] == "router"}),
+        **best_of(
+            {label: show.sign * s.mean(axis=0) for label, s in complete.items() if roles[label] == "router"}
+        ),
     }
 
 
@@ -241,13 +192,13 @@ def _as_dict(estimate: Estimate | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table ready to be shown: cells as text, which rows are yardsticks, and which columns may go."""
+    """A table ready to be shown: cells as text, which rows are yardsticks, and which columns go first."""
 
     title: str
     headers: tuple[str, ...]
     rows: list[list[str]]
     yardsticks: list[bool]
-    optional: frozenset[int] = frozenset()
+    optional: Mapping[int, int] = field(default_factory=dict)
 
 
 def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
@@ -258,7 +209,7 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
     for condition in summary["conditions"]:
         rows = []
         for label, router in condition["routers"].items():
-            cells = [column.show(router["metrics"].get(column.metric)) for column in show.columns]
+            cells = [column.show(router) for column in show.columns]
             rows.append(
                 [_name(label, router, condition), *cells, _difference(label, router, reference, show)]
             )
@@ -268,20 +219,22 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
                 ("router", *(column.title for column in show.columns), f"Δ to {reference}, {show.unit}"),
                 rows,
                 [router["role"] == "yardstick" for router in condition["routers"].values()],
-                frozenset(k for k, column in enumerate(show.columns, start=1) if column.optional),
+                {k: column.optional for k, column in enumerate(show.columns, start=1) if column.optional},
             )
         )
     overall = summary["overall"]
     if len(summary["conditions"]) > 1 and overall["routers"]:
         rows = []
+        mean_decimals, decimals = show.decimals
         for label, router in overall["routers"].items():
             iqm, better = router["iqm"], router["probability_of_improvement"]
             rows.append(
                 [
                     _name(label, router, overall),
-                    f"{show.scale * router['mean']:.2f}",
-                    f"{show.scale * iqm['value']:.1f} [{show.scale * iqm['low']:.1f}, "
-                    f"{show.scale * iqm['high']:.1f}]",
+                    f"{show.scale * router['mean']:.{mean_decimals}f}",
+                    "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(
+                        *(show.scale * iqm[key] for key in ("value", "low", "high")), d=decimals
+                    ),
                     _difference(label, router, reference, show),
                     DASH if better is None else f"{better:.2f}",
                 ]
@@ -289,7 +242,7 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
         result.append(
             Sheet(
                 f"All {len(summary['conditions'])} conditions, {show.score}",
-                ("router", "mean %", "IQM [95 %]", f"Δ to {reference}, {show.unit}", "P(better)"),
+                ("router", show.mean, "IQM [95 %]", f"Δ to {reference}, {show.unit}", "P(better)"),
                 rows,
                 [router["role"] == "yardstick" for router in overall["routers"].values()],
             )
@@ -310,7 +263,8 @@ def _difference(label: str, router: Mapping[str, Any], reference: str, show: Pre
     if difference is None:
         return DASH
     value, low, high = (show.scale * difference[key] for key in ("value", "low", "high"))
-    text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]".replace("inf", INFINITE)
+    d = show.decimals[1]
+    text = f"{value:+.{d}f} [{low:+.{d}f}, {high:+.{d}f}]".replace("inf", INFINITE)
     return f"tie {text}" if difference["tie"] else text
 
 
@@ -322,7 +276,7 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
         show.note,
         f"Δ: mean paired difference over {count} seed{'s' if count > 1 else ''} with its 95 % bootstrap "
         "interval; a tie where that holds 0. ★: better than every other router by such an interval. "
-        "Yardsticks (italic) know more than a router can, or are bounds.",
+        f"Yardsticks (italic) {show.yardsticks}.",
     ]
     if count < FEW_SEEDS:
         lines.append(
@@ -344,6 +298,7 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
             "The seeds' stretches of the trace overlap, so intervals understate how much another trace would "
             f"differ: {'; '.join(overlapping)}."
         )
+    lines += show.remarks(summary)
     ties = [
         f"{condition['name']}: {', '.join(condition['tied'])}"
         for condition in summary["conditions"]

@@ -22,7 +22,11 @@ from routing_gym.evaluation.runner import ENVIRONMENTS, Condition, Result, Route
 
 EPISODES, CURVES, PLAN = "episodes.csv", "curves.jsonl", "config.yaml"
 # What is made of these at a run's end.
-SUMMARIES = ("summary.json", "summary.md", "attainment.png", "latency_cdf.png", "queues.png")
+PLOTS = {
+    "cluster": ("attainment.png", "latency_cdf.png", "queues.png"),
+    "cloud_edge": ("terms.png", "tradeoffs.png", "convergence.png", "backlog.png"),
+}
+SUMMARIES = ("summary.json", "summary.md", *PLOTS["cluster"], *PLOTS["cloud_edge"])
 PACKAGES = ("routing-gym", "gymnasium", "numpy", "numba")
 
 
@@ -181,13 +185,11 @@ class ResultFolder:
             )
         # An interrupt may have left half a line, or an episode's curves without its row.
         with_curves = {(line["router"], line["condition"], line["seed"]) for line in read_curves(self.path)}
-        roles = {router["label"]: Router(**router).role for router in new["routers"]}
+        plays = {router["label"]: Router(**router).plays for router in new["routers"]}
         rows = []
         for row in read_episodes(self.path):
             key = (row["router"], row["condition"], row["seed"])
-            if key not in self.done and (
-                key in with_curves or not new.get("curves") or roles[key[0]] == "yardstick"
-            ):
+            if key not in self.done and (key in with_curves or not new.get("curves") or not plays[key[0]]):
                 self.done.add(key)
                 rows.append(row)
         self._write_episodes(rows)
@@ -263,7 +265,7 @@ def strict_json(value: Any) -> Any:
     return value
 
 
-TEXT_COLUMNS = frozenset({"router", "condition", "scenario", "config_hash", "trace"})
+TEXT_COLUMNS = frozenset({"router", "condition", "scenario", "catalogue", "config_hash", "trace"})
 
 
 def _cell(value: Any) -> str:

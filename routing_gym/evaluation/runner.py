@@ -1,7 +1,7 @@
 """Runs routers on an explicit list of (condition, seed), the same list for every router (DESIGN 6).
 
 Each episode is reset from its own seed, so its row of results does not depend on how episodes are grouped
-into shards, nor on how many processes play them.
+into shards, nor on how many processes play them; what decisions took is the one thing that does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from routing_gym.evaluation.decisions import DECISION_METRICS, Bounds, DecisionLog
+from routing_gym.evaluation.sequential import Sequential
 from routing_gym.policy import Policy, Yardstick, make_policy, policy_class
 
-ENVIRONMENTS = {"cluster": "routing_gym/InferenceCluster-v0"}
+ENVIRONMENTS = {
+    "cluster": "routing_gym/InferenceCluster-v0",
+    "cloud_edge": "routing_gym/CloudEdgeBatch-v0",
+}
+# Where the time of a decision is measured, so that episodes are played one by one.
+TIMED_FAMILIES = frozenset({"cloud_edge"})
 
 # DESIGN 6: seeds for choosing, for reporting on what was chosen, and for tests.
 DEVELOPMENT_SEEDS = range(10_000, 10_008)
@@ -53,6 +60,11 @@ class Router:
     def role(self) -> str:
         """`router`, or `yardstick`."""
         return policy_class(self.name).role
+
+    @property
+    def plays(self) -> bool:
+        """Whether it plays episodes; a `Yardstick` only measures them."""
+        return issubclass(policy_class(self.name), Policy)
 
 
 class Job(NamedTuple):
@@ -86,7 +98,12 @@ def make_jobs(routers: Sequence[Router], conditions: Sequence[Condition], seeds:
 
 
 def run_jobs(
-    jobs: Sequence[Job], *, workers: int = 1, curves: bool = False, progress: Progress | None = None
+    jobs: Sequence[Job],
+    *,
+    workers: int = 1,
+    curves: bool = False,
+    gap: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[Result]:
     """Play episodes and yield each one's result when it is finished.
 
@@ -94,6 +111,7 @@ def run_jobs(
         jobs: what to play.
         workers: processes; 1 plays in this one.
         curves: whether to keep each episode's curves, for plots.
+        gap: whether to hold each cloud–edge decision against the proven optimum of its batch.
         progress: called now and then with the number of episodes (or parts of them) just done.
 
     Raises:
@@ -104,13 +122,15 @@ def run_jobs(
     shards = make_shards(jobs, workers)
     if workers == 1 or len(shards) == 1:
         for shard in shards:
-            yield from play(shard, curves=curves, progress=progress)
+            yield from play(shard, curves=curves, gap=gap, progress=progress)
         return
     context = get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
     try:
         with _interrupts_ignored():  # by workers that this starts, too, from their first instant
-            pending: set[Future[list[Result]]] = {pool.submit(_play_all, shard, curves) for shard in shards}
+            pending: set[Future[list[Result]]] = {
+                pool.submit(_play_all, shard, curves, gap) for shard in shards
+            }
         while pending:
             finished, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -151,75 +171,151 @@ def _prepare_worker() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _play_all(shard: Sequence[Job], curves: bool) -> list[Result]:
-    return list(play(shard, curves=curves))
+def _play_all(shard: Sequence[Job], curves: bool, gap: bool) -> list[Result]:
+    return list(play(shard, curves=curves, gap=gap))
 
 
 def make_shards(jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
-    """Group jobs into those that one vector environment can play, at most as many as the router likes."""
+    """Group jobs into those that are played together.
+
+    As a rule that is one router's, as many as it likes and one vector environment can play. Where decisions
+    are timed it is one episode by all routers in turn: yardsticks first, as others use the bounds they prove.
+    """
+    classes = {name: policy_class(name) for name in {job.router.name for job in jobs}}
     groups: dict[Any, list[Job]] = {}
     for job in jobs:
-        groups.setdefault((job.router.label, job.condition.config.space_key), []).append(job)
+        timed = classes[job.router.name].family in TIMED_FAMILIES
+        one_router = (job.router.label, job.condition.config.space_key)
+        groups.setdefault((job.condition.name, job.seed) if timed else one_router, []).append(job)
     shards = []
     for group in groups.values():
-        rows = min(policy_class(group[0].router.name).max_rows, -(-len(group) // workers))
+        first_class = classes[group[0].router.name]
+        if first_class.family in TIMED_FAMILIES:
+            shards.append(sorted(group, key=lambda job: classes[job.router.name].role == "router"))
+            continue
+        rows = min(first_class.max_rows, -(-len(group) // workers))
         shards += [group[first : first + rows] for first in range(0, len(group), rows)]
     return shards
 
 
-def play(shard: Sequence[Job], *, curves: bool = False, progress: Progress | None = None) -> Iterator[Result]:
-    """Play the episodes of one shard side by side, and yield each result as its episode ends.
+def play(
+    shard: Sequence[Job], *, curves: bool = False, gap: bool = False, progress: Progress | None = None
+) -> Iterator[Result]:
+    """Play the episodes of one shard, and yield each result as its episode ends.
 
     Args:
-        shard: jobs of one router, whose conditions share observation and action space.
+        shard: jobs that `make_shards` has put together.
         curves: whether to keep each episode's curves.
+        gap: as for `run_jobs`.
         progress: as for `run_jobs`.
     """
     router = shard[0].router
     policy = make_policy(router.name, **router.params)
-    rows = len(shard)
-    envs = gym.make_vec(
-        ENVIRONMENTS[policy.family],
-        num_envs=rows,
-        configs=[job.condition.config for job in shard],
+    if policy.family in TIMED_FAMILIES:
+        yield from _play_in_turn(shard, curves, Bounds() if gap else None, progress)
+        return
+    envs = _make_envs(policy.family, shard)
+    begin = envs.reset(seed=[job.seed for job in shard])
+    if isinstance(policy, Yardstick):
+        yield from _measure(policy, shard, envs, {}, progress)
+    else:
+        yield from _play(policy, shard, envs, begin, curves, progress)
+
+
+def _make_envs(family: str, jobs: Sequence[Job]) -> Any:
+    return gym.make_vec(
+        ENVIRONMENTS[family],
+        num_envs=len(jobs),
+        configs=[job.condition.config for job in jobs],
         autoreset_mode=AutoresetMode.DISABLED,
         hold_finished=True,
     )
-    inner: Any = envs.unwrapped
-    seeds = [job.seed for job in shard]
-    observation, info = envs.reset(seed=seeds)  # type: ignore[arg-type]
-    if isinstance(policy, Yardstick):
-        for row, job in enumerate(shard):
-            yield Result(job, {**inner.undefined_metrics, **policy.measure(inner.episodes[row])}, {})
-            if progress:
-                progress(1)
-        return
-    yield from _play(policy, shard, envs, observation, info, curves, progress)
+
+
+def _play_in_turn(
+    shard: Sequence[Job], curves: bool, bounds: Bounds | None, progress: Progress | None
+) -> Iterator[Result]:
+    """Play one episode with each router of a shard, and time its decisions."""
+    envs: Any = None
+    for job in shard:
+        policy = _batch_policy(job.router)
+        envs = envs or _make_envs(policy.family, [job])
+        begin = envs.reset(seed=[job.seed])
+        if isinstance(policy, Yardstick):
+            yield from _measure(policy, [job], envs, dict.fromkeys(DECISION_METRICS), progress)
+            continue
+        _warm_up(job, envs, *begin)
+        yield from _play(policy, [job], envs, begin, curves, progress, DecisionLog(policy, bounds))
+
+
+def _batch_policy(router: Router) -> Policy | Yardstick:
+    policy = make_policy(router.name, **router.params)
+    return Sequential(policy) if isinstance(policy, Policy) and policy.acts_on == "request" else policy
+
+
+# Routers that have decided in this process: a first decision may compile.
+_warm: set[str] = set()
+
+
+def _warm_up(job: Job, envs: Any, observation: Any, info: Any) -> None:
+    """Let a router decide once, unwatched: a copy of it, which is then thrown away."""
+    key = f"{job.router.name} {job.router.params}"
+    if key not in _warm and observation["active"].any():
+        policy: Any = _batch_policy(job.router)
+        state = _get_ready(policy, [job], envs)
+        policy.predict(observation, state, np.ones(1, bool), action_masks=info["action_mask"])
+        _warm.add(key)
+
+
+def _measure(
+    yardstick: Yardstick,
+    shard: Sequence[Job],
+    envs: Any,
+    undefined: Mapping[str, Any],
+    progress: Progress | None,
+) -> Iterator[Result]:
+    inner = envs.unwrapped
+    for row, job in enumerate(shard):
+        metrics = {**inner.undefined_metrics, **undefined, **yardstick.measure(inner.episodes[row])}
+        yield Result(job, metrics, {})
+        if progress:
+            progress(1)
+
+
+def _get_ready(policy: Policy, shard: Sequence[Job], envs: Any) -> Any:
+    """Tell a policy what it may know, and return its initial state."""
+    policy.configure(envs.unwrapped.configs)
+    if policy.role == "yardstick":
+        policy.attach(envs)
+    return policy.initial_state([job.seed + ROUTER_SEED_OFFSET for job in shard])
 
 
 def _play(
     policy: Policy,
     shard: Sequence[Job],
     envs: Any,
-    observation: Any,
-    info: Any,
+    begin: tuple[Any, Any],
     curves: bool,
     progress: Progress | None,
+    log: DecisionLog | None = None,
 ) -> Iterator[Result]:
     rows, inner = len(shard), envs.unwrapped
-    policy.configure(inner.configs)
-    if policy.role == "yardstick":
-        policy.attach(envs)
-    state = policy.initial_state([job.seed + ROUTER_SEED_OFFSET for job in shard])
+    observation, info = begin
+    state = _get_ready(policy, shard, envs)
+    predict = log.predict if log else policy.predict
     finished, start, told, step = np.zeros(rows, bool), np.ones(rows, bool), 0.0, 0
     while not finished.all():
-        actions, state = policy.predict(observation, state, start, action_masks=info["action_mask"])
+        actions, state = predict(observation, state, start, action_masks=info["action_mask"])
         start = np.zeros(rows, bool)
         observation, _, _, truncated, info = envs.step(actions)
         for row in np.flatnonzero(truncated & ~finished).tolist():
             finished[row] = True
+            metrics = inner.episode_metrics(row)
             kept = inner.episode_curves(row) if curves else {}
-            yield Result(shard[row], inner.episode_metrics(row), kept)
+            if log:
+                metrics |= log.metrics()
+                kept |= log.curves() if curves else {}
+            yield Result(shard[row], metrics, kept)
         step += 1
         if progress and step % 64 == 0:
             done = float(inner.progress().sum())

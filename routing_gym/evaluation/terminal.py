@@ -23,11 +23,15 @@ def print_tables(console: Console, summary: Mapping[str, Any], most: int = 8) ->
         tables = tables[len(summary["conditions"]) :]
     left_out: dict[str, None] = {}
     for sheet in tables:
-        table = _terminal_table(sheet, frozenset(range(len(sheet.headers))), box.HEAVY_HEAD)
-        if Measurement.get(console, console.options.update(width=10_000), table).maximum > console.width:
+        shown = frozenset(range(len(sheet.headers)))
+        table = _terminal_table(sheet, shown, box.HEAVY_HEAD)
+        for level in sorted(set(sheet.optional.values())) or [0]:
+            if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
+                break
             # Neither frames nor columns that can be spared, so that no number is cut.
-            table = _terminal_table(sheet, frozenset(range(len(sheet.headers))) - sheet.optional, None)
-            left_out |= dict.fromkeys(sheet.headers[k] for k in sorted(sheet.optional))
+            shown -= {k for k, spared in sheet.optional.items() if spared == level}
+            table = _terminal_table(sheet, shown, None)
+        left_out |= {sheet.headers[k]: None for k in sorted(sheet.optional.keys() - shown)}
         console.print(table)
     notes = remarks(summary)
     if left_out:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_baselines.cluster.documented import Adaptive, LatencyAware, LeastQueue, RoundRobin, nth_eligible
-from routing_baselines.cluster.router import View, eligible_replicas, lowest
+from routing_baselines.cluster.documented import Adaptive, LatencyAware, LeastQueue, RoundRobin
+from routing_baselines.cluster.router import View, eligible_replicas
 from routing_gym.cluster.config import ClusterConfig
 from tests.baselines.states import fits, observation, observations, row
 
@@ -205,18 +205,6 @@ def test_round_robin_plays_one_environment(start: Any) -> None:
 
 
 # What routers share
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=9).filter(any), st.integers(0, 8))
-def test_nth_eligible(mask: list[bool], n: int) -> None:
-    n %= sum(mask)
-    assert nth_eligible(np.array(mask), np.array(n)) == [i for i, each in enumerate(mask) if each][n]
-
-
-def test_lowest_is_the_first_of_the_lowest_eligible() -> None:
-    score = np.array([[1.0, 0.0, 0.0], [5.0, 7.0, 6.0], [-1.0, 3.0, 3.0]])
-    eligible = np.array([[True, True, True], [False, True, True], [False, True, True]])
-    assert lowest(score, eligible).tolist() == [1, 2, 1]
 
 
 def test_masks_go_before_the_observation() -> None:

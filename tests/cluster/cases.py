@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.engine import advance
-from routing_gym.cluster.observation import ObservationLayout
-from routing_gym.cluster.state import REQUEST_LOG, START, STEP, ClusterState
+from routing_gym.cluster.observation import observation_layout
+from routing_gym.cluster.state import REQUEST_LOG, ClusterState
+from routing_gym.common.commands import START, STEP
 from routing_gym.cluster.workload import Arrivals
 from tests.cluster.reference import Event, ReferenceCluster, Request, Settings
 
@@ -81,7 +82,7 @@ def play(case: Case) -> Played:
     config = case.config
     state = ClusterState(1, config.replicas)
     state.load(0, config, SimpleNamespace(cutoff_ms=case.cutoff_ms), case.arrivals)
-    layout = ObservationLayout(1, config.replicas, config.observation == "full")
+    layout = observation_layout(1, config.replicas, config.observation == "full")
     played = Played([], [], [], [], [], state)
     row = state.rows[0]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import ClusterDistribution
-from routing_gym.cluster.trace import read_trace
+from routing_gym.common.trace import read_trace
 from routing_gym.cluster.workload import (
     CONFIG,
     GAPS,

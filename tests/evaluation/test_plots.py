@@ -17,7 +17,8 @@ pytest.importorskip("matplotlib", reason="needs the extra `plots`")
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from routing_gym.evaluation.plots import MOST_PANELS, YARDSTICK, write_plots
+from routing_gym.evaluation.drawing import YARDSTICK
+from routing_gym.evaluation.plots import MOST_PANELS, write_plots
 
 SEEDS = [1, 2, 3]
 STRAGGLER: list[dict[str, Any]] = [

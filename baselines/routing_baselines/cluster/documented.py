@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from routing_baselines.choice import nth_eligible
 from routing_baselines.cluster.router import (
     Bools,
     StatelessRouter,
@@ -18,12 +19,6 @@ from routing_baselines.cluster.router import (
 )
 from routing_gym.common.config import packaged
 from routing_gym.policy import Policy
-
-
-def nth_eligible(eligible: Bools, n: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the n-th eligible replica (…,), n counted from 0 and below their number."""
-    position = np.cumsum(eligible, axis=-1) - 1
-    return (eligible & (position == n[..., None])).argmax(axis=-1)
 
 
 class RoundRobin(Policy):

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from routing_baselines.choice import Bools as Bools
+from routing_baselines.choice import lowest as lowest
 from routing_gym.common.config import packaged
 from routing_gym.policy import Policy
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 def default(router: str, parameter: str) -> float:
@@ -46,11 +47,6 @@ def eligible_replicas(observation: Mapping[str, NDArray[Any]], action_masks: NDA
         eligible = np.asarray(action_masks, bool)[..., : eligible.shape[-1]]
     none = ~eligible.any(axis=-1, keepdims=True)
     return eligible | none if none.any() else eligible
-
-
-def lowest(score: Floats, eligible: Bools) -> NDArray[np.int64]:
-    """Return the eligible replica with the lowest score (…,); ties go to the lowest index."""
-    return np.where(eligible, score, np.inf).argmin(axis=-1)
 
 
 class StatelessRouter(Policy):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_baselines.cluster.documented import nth_eligible
+from routing_baselines.choice import nth_eligible
 from routing_baselines.cluster.router import Bools, View, eligible_replicas
 from routing_gym.policy import Policy
 

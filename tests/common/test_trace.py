@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from routing_gym.cluster.trace import TraceError, read_trace
+from routing_gym.common.trace import TraceError, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 GENERIC = "arrival_s,prompt_tokens,output_tokens"

@@ -1,0 +1,1 @@
+"""Fixed routers of cloud–edge batches (DESIGN 5)."""

@@ -1,0 +1,178 @@
+"""`routing-gym compare cloud-edge`."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from routing_gym.cli.options import (
+    Run,
+    assignments,
+    numbers,
+    routers_of,
+    run_again,
+    run_comparison,
+    seeds_of,
+    split,
+    tell,
+    whole_numbers,
+)
+from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.workload import Workload
+from routing_gym.common.config import ConfigError, load_yaml, packaged
+from routing_gym.evaluation.decisions import SOLVER, missing_solver
+from routing_gym.evaluation.runner import Condition
+
+ROUTERS = (
+    "round_robin,least_loaded,cloud_only,edge_only,uniroute,greedy,local_search,priced_search,cema,"
+    "cema:normalisation=fixed,optimal"
+)
+# The source's controlled study, its Table V: batches of this size, each an episode of one window.
+REQUESTS = 30
+
+
+def compare_cloud_edge(
+    context: typer.Context,
+    catalogue: Annotated[
+        str, typer.Option(help="Names or YAML paths of cloud-edge configs, by comma.")
+    ] = "routerbench-5node",
+    requests: Annotated[
+        str | None,
+        typer.Option(
+            help="Requests in each window, by comma. Default: 30, unless arrivals are set otherwise."
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Instead: Poisson arrival rates per second, by comma.")
+    ] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(help="Windows in an episode. Default: 1 with --requests, otherwise the config's, 60."),
+    ] = None,
+    replicate: Annotated[str | None, typer.Option(help="Copies of the catalogue, by comma.")] = None,
+    max_requests: Annotated[
+        int | None, typer.Option(help="Most requests dispatched at once. Default: 32, or --requests if more.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="Weights of quality, cost, energy and time: Q,C,E,T; scaled to sum to 1."),
+    ] = None,
+    reward_on: Annotated[
+        str | None, typer.Option(help="What J is of: actual, what happened, or predicted.")
+    ] = None,
+    routers: Annotated[
+        str, typer.Option(help="Routers, by comma; NAME:PARAM=VALUE:… sets parameters.")
+    ] = ROUTERS,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="How many episodes (from the test seeds), FIRST-LAST, or seeds by comma. Default: 50 of one "
+            "window, 10 of several."
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="FIELD=VALUE of the config, in YAML; may be repeated.")
+    ] = None,
+    gap: Annotated[
+        bool, typer.Option("--gap/--no-gap", help="Hold every decision against the proven optimum.")
+    ] = True,
+    reference: Annotated[str | None, typer.Option(help="Router that differences are taken to.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results/cloud-edge"),
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes; 0 takes one per CPU, up to 4. 1 times decisions best.")
+    ] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results in --out.")] = False,
+    again: Annotated[
+        Path | None, typer.Option(help="Run what a results folder's config.yaml describes, and nothing else.")
+    ] = None,
+) -> None:
+    """Compare batch routers of the cloud and the edge; the defaults are the source's controlled study."""
+    if again:
+        run = run_again(context, again, "cloud_edge", CloudEdgeConfig.create)
+        gap = run.settings.get("gap", gap)
+    else:
+        fields = assignments("--set ", set_ or [])
+        given = {
+            "windows": windows,
+            "max_requests": max_requests,
+            "weights": numbers("--weights", weights) or None,
+            "reward_on": reward_on,
+        }
+        fields |= {name: value for name, value in given.items() if value is not None}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            conditions = cloud_edge_conditions(catalogue, fields, requests, rate, replicate)
+        for message in dict.fromkeys(str(warning.message) for warning in caught):
+            tell("note:", message, style="bold")
+        listed = routers_of(routers, "cloud_edge")
+        source = context.get_parameter_source("routers")
+        if source is not None and source.name == "DEFAULT" and (missing := missing_solver()):
+            tell("note:", f"left out {SOLVER}: {missing}", style="bold")
+            listed = [router for router in listed if router.name != SOLVER]
+        one_window = all(condition.config.windows == 1 for condition in conditions)
+        run = Run(listed, conditions, seeds_of(seeds or ("50" if one_window else "10")), reference)
+    run_comparison("cloud_edge", run, out, "cema", workers, resume=resume, overwrite=overwrite, gap=gap)
+
+
+def cloud_edge_conditions(
+    catalogue: str,
+    fields: Mapping[str, Any],
+    requests: str | None = None,
+    rate: str | None = None,
+    replicate: str | None = None,
+) -> list[Condition]:
+    """Cross configs with arrivals and numbers of copies (each a list by comma, None for the config's own)."""
+    if requests and rate:
+        raise ConfigError(
+            f"--rate {rate}: arrivals are Poisson, or --requests fixes them; give one of the two"
+        )
+    conditions = []
+    for name in split(catalogue):
+        set_here = load_yaml("cloud_edge", name).keys() | fields.keys()
+        arrivals: list[dict[str, Any]] = [
+            {"requests": count} for count in whole_numbers("--requests", requests)
+        ]
+        arrivals += [{"rate_per_s": value, "requests": None} for value in numbers("--rate", rate)]
+        if not arrivals:
+            own = set_here & {"requests", "rate_per_s", "trace"}
+            arrivals = [{}] if own else [{"requests": REQUESTS}]
+        copies = [{"replicate": count} for count in whole_numbers("--replicate", replicate)] or [{}]
+        for arriving, copied in itertools.product(arrivals, copies):
+            chosen = {**fields, **arriving, **copied}
+            count = arriving.get("requests")
+            if count is not None:
+                if "windows" not in set_here:
+                    chosen["windows"] = 1
+                if "max_requests" not in set_here:
+                    chosen["max_requests"] = max(count, packaged("cloud_edge", "default")["max_requests"])
+            conditions.append(_condition(Path(name).stem, CloudEdgeConfig.create(name, **chosen)))
+    return conditions
+
+
+def _condition(catalogue: str, config: CloudEdgeConfig) -> Condition:
+    """Name a condition."""
+    workload = Workload(config)
+    labels: dict[str, Any] = {
+        "catalogue": catalogue,
+        "replicate": config.replicate,
+        "destinations": config.destination_count,
+        "requests": config.requests,
+        "rate_per_s": round(workload.rate_per_s, 3),
+        "windows": config.windows,
+        "cutoff_s": workload.horizon_s,
+    }
+    if workload.length_ms is not None:
+        labels["trace_s"] = round(workload.length_ms / 1000.0, 3)
+    parts = [catalogue if config.replicate == 1 else f"{catalogue} × {config.replicate}"]
+    parts.append(
+        f"{labels['rate_per_s']:.6g}/s" if config.requests is None else f"{config.requests} requests"
+    )
+    if config.windows > 1:
+        parts.append(f"{config.windows} windows")
+    return Condition(", ".join(parts), config, labels)

@@ -1,0 +1,158 @@
+"""Configs of cloud–edge batches (DESIGN 4)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from routing_gym.cloud_edge.catalogue import Catalogue, Destination
+from routing_gym.cloud_edge.synthetic import SyntheticConfig
+from routing_gym.common.config import FrozenModel, load_yaml, merge, packaged, validate
+from routing_gym.rewards import CLOUD_EDGE_TERMS
+
+DEFAULT = "routerbench-5node"
+MAX_REQUESTS = 128
+_WHOLE = {"catalogue": {"nodes", "models"}, "workload": {"kind", "models"}}
+
+
+class Outage(FrozenModel):
+    """A node that is down for some windows: it gets nothing new, and goes on with what it has."""
+
+    node: str
+    window: int = Field(ge=0)
+    windows: int = Field(ge=1)
+
+
+class CloudEdgeConfig(FrozenModel):
+    """One condition of the cloud–edge family.
+
+    Fields left out take the values of `configs/cloud_edge/default.yaml`, which describes each of them and
+    marks those that are this project's own choice; without a catalogue, that of `routerbench-5node`.
+    Mappings merge: `catalogue={"speedup": 5.0}` changes one constant.
+
+    Raises:
+        pydantic.ValidationError: on construction; `create` words the same as a `ConfigError`.
+    """
+
+    space_fields: ClassVar[tuple[str, ...]] = ("destination_count", "max_requests")
+
+    catalogue: Catalogue
+    workload: SyntheticConfig
+    replicate: int = Field(ge=1, le=64)
+
+    window_s: float = Field(gt=0)
+    windows: int = Field(ge=1, le=2**20)
+    max_requests: int = Field(ge=1, le=MAX_REQUESTS)
+
+    rate_per_s: float | None = Field(ge=0)
+    requests: int | None = Field(ge=0, le=2**16)
+    trace: str | None
+
+    weights: tuple[float, float, float, float]
+    reward_on: Literal["actual", "predicted"]
+
+    rtt_sigma: float = Field(ge=0, le=2)
+    edge_only_share: float = Field(ge=0, le=1)
+    outages: tuple[Outage, ...]
+    outage_probability: float = Field(ge=0, le=1)
+    outage_mean_windows: float = Field(ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        base = packaged("cloud_edge", "default")
+        for part in ("catalogue", "workload"):
+            given = data.get(part)
+            # A part of a catalogue or workload changes the default's; a whole one stands for itself.
+            if given is None or (isinstance(given, Mapping) and not _WHOLE[part] <= given.keys()):
+                base[part] = packaged("cloud_edge", DEFAULT)[part]
+        return merge(base, data)
+
+    @field_validator("trace", mode="before")
+    @classmethod
+    def _path_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_validator("weights")
+    @classmethod
+    def _normalised(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        total = sum(value)
+        if min(value) < 0 or total <= 0:
+            raise ValueError(f"the weights of {', '.join(CLOUD_EDGE_TERMS)} must not be negative, and one must be above 0")
+        if abs(total - 1.0) > 1e-9:
+            scaled = tuple(weight / total for weight in value)
+            shown = ", ".join(f"{weight:.4g}" for weight in scaled)
+            warnings.warn(f"weights = {value} sum to {total:g}; normalised to ({shown})", stacklevel=2)
+            return scaled
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CloudEdgeConfig:
+        if self.requests is not None and self.trace is not None:
+            raise ValueError(f"requests = {self.requests}: a trace brings its own arrivals; give one of the two")
+        if self.requests is None and self.trace is None and self.rate_per_s is None:
+            raise ValueError("rate_per_s = None: without a trace or a fixed number of requests, give a rate")
+        if self.trace is not None and self.rate_per_s == 0:
+            raise ValueError("rate_per_s = 0: a trace needs a rate above 0, or null for its own")
+        nodes = self.catalogue.node_names(self.replicate)
+        for outage in self.outages:
+            if outage.node not in nodes:
+                raise ValueError(f"outages: no node is named {outage.node!r}; there are {', '.join(nodes)}")
+            if outage.window >= self.windows:
+                raise ValueError(
+                    f"outages: window {outage.window} is after the episode's last, {self.windows - 1}"
+                )
+        return self
+
+    @classmethod
+    def create(cls, name: str | Path | Mapping[str, Any] = DEFAULT, **overrides: Any) -> CloudEdgeConfig:
+        """Build a config from a shipped name, a YAML path or a mapping, and fields laid over it.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+        """
+        data = name if isinstance(name, Mapping) else load_yaml("cloud_edge", name)
+        return validate(cls, merge(data, overrides))
+
+    def replace(self, **overrides: Any) -> CloudEdgeConfig:
+        """Return a validated copy with some fields changed.
+
+        Raises:
+            ConfigError: names each bad field, its value and what is allowed.
+        """
+        return validate(type(self), merge(self.model_dump(), overrides))
+
+    @cached_property
+    def destinations(self) -> tuple[Destination, ...]:
+        """The node–model pairs, in the order of the actions."""
+        return self.catalogue.destinations(self.replicate)
+
+    @cached_property
+    def destination_count(self) -> int:
+        """M."""
+        return len(self.destinations)
+
+    @property
+    def space_key(self) -> tuple[Any, ...]:
+        """What the rows of one vector environment must agree on: it decides the spaces."""
+        return tuple(getattr(self, field) for field in self.space_fields)
+
+
+def resolve(
+    given: CloudEdgeConfig | str | Path | Mapping[str, Any] = DEFAULT, **overrides: Any
+) -> CloudEdgeConfig:
+    """Turn what a user may give as `config` into a condition.
+
+    Raises:
+        ConfigError: names each bad field, its value and what is allowed.
+    """
+    if isinstance(given, CloudEdgeConfig):
+        return given.replace(**overrides) if overrides else given
+    return CloudEdgeConfig.create(given, **overrides)

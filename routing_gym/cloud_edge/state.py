@@ -1,0 +1,226 @@
+"""The state of cloud–edge episodes as structured arrays: the dtypes below are the schema of the kernels.
+
+One row is one episode. `rows[e]` holds what is single in it, `destinations[e, d]` each destination,
+`requests[e, r]` the workload and what became of it, in order of arrival, `pairs[e, r, k]` what model k makes
+of request r, `paths[e, w, d]` the surroundings of each window, `windows[e, w]` what came of it, and
+`slots[e, i]` and `tables[e]` the batch to be assigned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from routing_gym.cloud_edge.catalogue import PHYSICS, physics_table
+from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.contents import Contents
+from routing_gym.cloud_edge.workload import Arrivals, Surroundings, Workload
+from routing_gym.common.jit import njit
+
+NONE = -1  # no request, no window, no destination
+
+ROW = np.dtype(
+    [
+        # settings
+        ("window_s", "f8"),
+        ("weights", "f8", (4,)),
+        ("window_count", "i4"),
+        ("max_requests", "i4"),
+        ("on_actual", "i1"),  # whether the reward is what happened
+        # interface
+        ("command", "i1"),
+        ("done", "i1"),
+        ("action", "i4"),  # of a request environment; a batch environment's are in `slots`
+        ("reward", "f8"),
+        ("terms", "f8", (4,)),  # of the step just taken: minus the normalised terms
+        # progress
+        ("window", "i4"),  # whose batch is to be dispatched, at its end
+        ("batch", "i4"),  # requests in it
+        ("position", "i4"),  # of the walk of a request environment
+        ("request_count", "i4"),
+        ("next_request", "i4"),  # the first that has not arrived
+        ("first_waiting", "i4"),  # none before it waits
+        ("open", "i4"),  # head of the list of dispatched requests that have not finished
+        ("invalid_actions", "i4"),
+        ("bounds", "f8", (2, 4, 2)),  # of the predicted and the actual tables
+    ],
+    align=True,
+)
+
+DESTINATION = np.dtype(
+    [
+        *PHYSICS,
+        ("backlog", "f8"),  # B_d on actual durations, s
+        ("shown", "f8"),  # the monitor's, on predicted ones
+        ("outstanding", "i4"),
+        # of the batch: Σ T_infer and max T_infer of what is assigned, actual and predicted
+        ("work", "f8"),
+        ("longest", "f8"),
+        ("predicted_work", "f8"),
+        ("predicted_longest", "f8"),
+        ("assigned", "i4"),
+    ],
+    align=True,
+)
+
+REQUEST = np.dtype(
+    [
+        ("arrival", "f8"),
+        ("finish", "f8"),  # s after dispatch
+        ("predicted_finish", "f8"),
+        ("input", "f8"),
+        ("predicted_output", "f8"),
+        ("window", "i4"),  # at whose end it was dispatched; NONE before
+        ("destination", "i4"),
+        ("next", "i4"),  # in the list of open requests
+        ("edge_only", "i1"),
+        ("set_aside", "i1"),  # had no legal destination at some dispatch
+        ("invalid", "i1"),  # was given an illegal destination
+    ],
+    align=True,
+)
+
+PAIR = np.dtype(
+    [("quality", "f4"), ("predicted_quality", "f4"), ("cluster_error", "f4"), ("output", "f4")], align=True
+)
+
+PATH = np.dtype([("rtt_s", "f8"), ("up", "i1")], align=True)
+
+WINDOW = np.dtype(
+    [
+        ("requests", "i4"),
+        ("terms", "f8", (4,)),  # raw, actual
+        ("objective", "f8"),  # J on the actual tables
+        ("objective_predicted", "f8"),
+        ("backlog", "f8"),  # Σ B_d after the dispatch
+        ("largest_backlog", "f8"),
+    ],
+    align=True,
+)
+
+SLOT = np.dtype([("request", "i4"), ("choice", "i4"), ("order", "i4")], align=True)
+
+# Planes of `tables`: the five of `BatchTables` as predicted, then as they will be, then what is legal.
+LOSS, COST, ENERGY, INFER, TRANSFER = range(5)
+ACTUAL, LEGAL, PLANES = 5, 10, 11
+
+ARRAYS = ("rows", "destinations", "requests", "pairs", "paths", "windows", "slots", "tables")
+
+
+class CloudEdgeState:
+    """The arrays of a number of episodes with equally many destinations and slots."""
+
+    def __init__(self, rows: int, destinations: int, slots: int) -> None:
+        """Allocate `rows` empty episodes."""
+        self.rows = np.zeros(rows, ROW)
+        self.rows["open"] = NONE
+        self.destinations = np.zeros((rows, destinations), DESTINATION)
+        self.requests = np.zeros((rows, 0), REQUEST)
+        self.pairs = np.zeros((rows, 0, 1), PAIR)
+        self.paths = np.zeros((rows, 0, destinations), PATH)
+        self.windows = np.zeros((rows, 0), WINDOW)
+        self.slots = np.zeros((rows, slots), SLOT)
+        self.tables = np.zeros((rows, PLANES, slots, destinations))
+        self.tables[:, LEGAL, :, 0] = 1.0  # a mask is never all false, not even before the first episode
+
+    @property
+    def arguments(self) -> tuple[NDArray[Any], ...]:
+        """The arrays in the order in which kernels take them."""
+        return tuple(getattr(self, name) for name in ARRAYS)
+
+    def load(
+        self,
+        e: int,
+        config: CloudEdgeConfig,
+        workload: Workload,
+        arrivals: Arrivals,
+        surroundings: Surroundings,
+    ) -> None:
+        """Put a fresh episode into row `e`, before its first window."""
+        count, models = len(arrivals.arrival_s), arrivals.contents.quality.shape[1]
+        self.requests = _with_room(self.requests, (count,))
+        self.pairs = _with_room(self.pairs, (count, models))
+        self.paths = _with_room(self.paths, (config.windows, len(config.destinations)))
+        self.windows = _with_room(self.windows, (config.windows,))
+
+        row = np.zeros((), ROW)
+        row["window_s"] = config.window_s
+        row["weights"] = config.weights
+        row["window_count"] = config.windows
+        row["max_requests"] = config.max_requests
+        row["on_actual"] = config.reward_on == "actual"
+        row["window"] = row["open"] = NONE
+        row["request_count"] = count
+        self.rows[e] = row
+
+        destinations = self.destinations[e]
+        destinations[:] = np.zeros((), DESTINATION)
+        for name in workload.physics.dtype.names or ():
+            destinations[name] = workload.physics[name]
+        self.windows[e] = np.zeros((), WINDOW)
+        self.paths["rtt_s"][e, : config.windows] = surroundings.rtt_s
+        self.paths["up"][e, : config.windows] = surroundings.up
+        _fill(self.requests[e], self.pairs[e], arrivals.arrival_s, arrivals.edge_only, arrivals.contents)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all arrays, from which `restore` goes on."""
+        return {name: getattr(self, name).copy() for name in ARRAYS}
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over copies of arrays made by `arrays`.
+
+        Raises:
+            ValueError: they are of another number of rows, slots or destinations, which the kernel would not
+                notice.
+        """
+        shape, needed = arrays["tables"].shape, self.tables.shape
+        if shape != needed:
+            raise ValueError(
+                f"the state has (rows, slots, destinations) = {(shape[0], *shape[2:])}; this environment has "
+                f"{(needed[0], *needed[2:])}"
+            )
+        for name in ARRAYS:
+            setattr(self, name, arrays[name].copy())
+
+
+@njit
+def _fill(
+    requests: Any,
+    pairs: Any,
+    arrival: NDArray[np.float64],
+    edge_only: NDArray[np.bool_],
+    contents: Contents,
+) -> None:
+    """Write the workload record by record: field by field, each record would be fetched many times."""
+    for r in range(len(arrival)):
+        request = requests[r]
+        request.arrival = arrival[r]
+        request.finish = request.predicted_finish = 0.0
+        request.input = contents.input_tokens[r]
+        request.predicted_output = contents.predicted_output_tokens[r]
+        request.window = request.destination = request.next = NONE
+        request.edge_only = edge_only[r]
+        request.set_aside = request.invalid = 0
+        for k in range(contents.quality.shape[1]):
+            pair = pairs[r, k]
+            pair.quality = contents.quality[r, k]
+            pair.predicted_quality = contents.predicted_quality[r, k]
+            pair.cluster_error = contents.cluster_error[r, k]
+            pair.output = contents.output_tokens[r, k]
+
+
+def _with_room(array: NDArray[Any], needed: tuple[int, ...]) -> NDArray[Any]:
+    """Return the array with room for `needed` entries per row, behind the axis of rows.
+
+    The first of these axes at least doubles, so that longer and longer episodes seldom move all rows.
+    """
+    shape = array.shape[1:]
+    if all(have >= want for have, want in zip(shape, needed, strict=True)):
+        return array
+    first = shape[0] if needed[0] <= shape[0] else max(needed[0], 2 * shape[0])
+    wanted = (first, *(max(pair) for pair in zip(shape[1:], needed[1:], strict=True)))
+    larger = np.zeros((array.shape[0], *wanted), array.dtype)
+    larger[tuple(slice(size) for size in array.shape)] = array
+    return larger
