@@ -15,11 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -29,10 +30,31 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from routing_gym.evaluation.runner import ENVIRONMENTS
+CLUSTER, BATCH, REQUEST = (
+    f"routing_gym/{name}-v0" for name in ("InferenceCluster", "CloudEdgeBatch", "CloudEdgeRequest")
+)
 
-VECTOR_ROWS = 1024
-MEAN_DECISIONS = 2700  # of an episode of the default config: 180/s for 15 s
+
+class VectorRun(NamedTuple):
+    """How a vector environment is measured.
+
+    `decisions` is how many steps an episode of the default config has on average; `floor` a multiple of
+    CartPole's steps/s.
+    """
+
+    env_id: str
+    rows: int
+    decisions: int
+    unit: str
+    floor: float
+
+
+VECTOR_RUNS = (
+    VectorRun(CLUSTER, 1024, 2700, "decisions/s", 15.0),  # 180/s for 15 s
+    VectorRun(BATCH, 256, 60, "windows/s", 0.1),
+    VectorRun(REQUEST, 1024, 1200, "decisions/s", 5.0),  # 20/s for 60 s
+)
+RATES = ("steps/s", *dict.fromkeys(run.unit for run in VECTOR_RUNS))
 
 
 @dataclass(frozen=True)
@@ -41,10 +63,10 @@ class Benchmark:
 
     Attributes:
         name: what is measured.
-        unit: of the rate; `s` marks a duration, of which less is better.
+        unit: of the rate; `s` marks a duration and `%` a shortfall, of which less is better.
         measure: takes seconds, returns the rate (or duration) over about that long.
-        floor: what the design asks for: a multiple of CartPole's rate, or seconds on a machine where CartPole
-            makes 200,000 steps/s.
+        floor: what the design asks for: a multiple of CartPole's rate, seconds on a machine where CartPole
+            makes 200,000 steps/s, or percent.
         relative: whether the floor is such a multiple.
         once: whether it is measured once, as it is slow and repeats nothing.
     """
@@ -63,31 +85,39 @@ REFERENCE_RATE = 200_000.0
 
 def benchmarks() -> list[Benchmark]:
     """Return the environments' own benchmarks."""
-    env_id = ENVIRONMENTS["cluster"]
+    singles = [
+        Benchmark(f"{env_id} through gym.make", "steps/s", partial(_steps, env_id))
+        for env_id in (CLUSTER, BATCH, REQUEST)
+    ]
+    # The cluster's floor is the only one that the design gives a single environment.
+    singles[0] = replace(singles[0], floor=1.0, relative=True)
+    vectors = [
+        Benchmark(
+            f"{run.env_id}, {run.rows} rows",
+            run.unit,
+            partial(_vector_decisions, run),
+            floor=run.floor,
+            relative=True,
+        )
+        for run in VECTOR_RUNS
+    ]
     return [
-        Benchmark(REFERENCE, "steps/s", lambda seconds: _steps("CartPole-v1", seconds)),
-        Benchmark(
-            f"{env_id} through gym.make",
-            "steps/s",
-            lambda seconds: _steps(env_id, seconds),
-            floor=1.0,
-            relative=True,
-        ),
-        Benchmark(
-            f"{env_id}, {VECTOR_ROWS} rows",
-            "decisions/s",
-            lambda seconds: _vector_decisions(env_id, seconds),
-            floor=15.0,
-            relative=True,
-        ),
+        Benchmark(REFERENCE, "steps/s", partial(_steps, "CartPole-v1")),
+        *singles,
+        *vectors,
         Benchmark(
             "gym.make and reset, kernel compiled",
             "envs/s",
-            lambda seconds: benchmark_init(lambda: gym.make(env_id), int(max(1, seconds)), 0),
+            lambda seconds: benchmark_init(lambda: gym.make(CLUSTER), int(max(1, seconds)), 0),
         ),
         Benchmark("import routing_gym", "s", _import_time, floor=0.6),
-        Benchmark("first reset, kernel compiled (cold)", "s", lambda _: _first_reset(cold=True), once=True),
-        Benchmark("first reset, kernel from the cache (warm)", "s", lambda _: _first_reset(cold=False)),
+        *(
+            Benchmark(
+                f"first reset of {env_id}, {state}", "s", partial(_first_reset, env_id, cold), once=cold
+            )
+            for env_id in (CLUSTER, BATCH)
+            for cold, state in ((True, "kernel compiled (cold)"), (False, "kernel cached (warm)"))
+        ),
     ]
 
 
@@ -110,7 +140,7 @@ def _play_once(env: gym.Env[Any, Any]) -> None:
         over = terminated or truncated
 
 
-def _vector_decisions(env_id: str, seconds: float) -> float:
+def _vector_decisions(run: VectorRun, seconds: float) -> float:
     """Return decisions/s with random valid actions and full observations, resets included.
 
     Rows that start together end at about the same time. What is timed is therefore as many steps as an
@@ -118,7 +148,7 @@ def _vector_decisions(env_id: str, seconds: float) -> float:
     one episode's metrics per row.
     """
     rng = np.random.default_rng(0)
-    envs = gym.make_vec(env_id, num_envs=VECTOR_ROWS, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = gym.make_vec(run.env_id, num_envs=run.rows, autoreset_mode=AutoresetMode.SAME_STEP)
     _, info = envs.reset(seed=0)
 
     def play(steps: int) -> None:
@@ -126,14 +156,14 @@ def _vector_decisions(env_id: str, seconds: float) -> float:
         for _ in range(steps):
             mask = info["action_mask"]
             chances = rng.random(mask.shape, dtype=np.float32)
-            _, _, _, _, info = envs.step((chances * mask).argmax(axis=1))
+            _, _, _, _, info = envs.step((chances * mask).argmax(axis=-1))
 
-    play(MEAN_DECISIONS // 2)
+    play(run.decisions // 2)
     episodes, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
-        play(MEAN_DECISIONS)
-        episodes += VECTOR_ROWS
-    return episodes * MEAN_DECISIONS / (time.perf_counter() - start)
+        play(run.decisions)
+        episodes += run.rows
+    return episodes * run.decisions / (time.perf_counter() - start)
 
 
 def _import_time(_: float) -> float:
@@ -144,11 +174,11 @@ def _import_time(_: float) -> float:
     )
 
 
-def _first_reset(cold: bool) -> float:
+def _first_reset(env_id: str, cold: bool, _: float) -> float:
     """Return how long a fresh process takes to compile (or load) the kernel and reset."""
     code = (
         "import gymnasium as gym, routing_gym, time; s = time.perf_counter(); "
-        f"gym.make({ENVIRONMENTS['cluster']!r}).reset(seed=0); print(time.perf_counter() - s)"
+        f"gym.make({env_id!r}).reset(seed=0); print(time.perf_counter() - s)"
     )
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "NUMBA_CACHE_DIR": folder} if cold else dict(os.environ)
@@ -193,7 +223,7 @@ def run_benchmarks(console: Console, seconds: float, repeats: int) -> None:
             _number(value),
             row.unit,
             f"{_number(min(values))}–{_number(max(values))}",
-            f"{value / reference:.2f}" if row.unit in ("steps/s", "decisions/s") else "",
+            f"{value / reference:.2f}" if row.unit in RATES else "",
             _shown_floor(row, reference),
             _verdict(row, value, reference),
         )
@@ -215,8 +245,8 @@ def _number(value: float) -> str:
 
 def _floor(row: Benchmark, reference: float) -> float | None:
     """Return a row's floor on this machine: durations are scaled by CartPole's rate, as rates are."""
-    if row.floor is None:
-        return None
+    if row.floor is None or row.unit == "%":
+        return row.floor
     return row.floor * reference if row.relative else row.floor * REFERENCE_RATE / reference
 
 

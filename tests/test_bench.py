@@ -68,6 +68,9 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Benchmark]:
         ("s", 10.0, False, 20.1, REFERENCE_RATE / 2, "below"),
         ("s", 10.0, False, 5.1, REFERENCE_RATE * 2, "below"),
         ("s", None, False, 1e9, REFERENCE_RATE, ""),
+        # A shortfall in percent is the same on every machine.
+        ("%", 0.1, False, 0.1, REFERENCE_RATE / 2, "ok"),
+        ("%", 0.1, False, 0.11, REFERENCE_RATE / 2, "below"),
     ],
 )
 def test_a_floor_is_scaled_to_the_machine(
@@ -91,7 +94,14 @@ def test_floors_and_the_reference_are_the_designs() -> None:
     assert REFERENCE_RATE == 200_000
     assert floors["routing_gym/InferenceCluster-v0 through gym.make"] == ("steps/s", 1.0, True)
     assert floors["routing_gym/InferenceCluster-v0, 1024 rows"] == ("decisions/s", 15.0, True)
+    assert floors["routing_gym/CloudEdgeBatch-v0, 256 rows"] == ("windows/s", 0.1, True)
+    assert floors["routing_gym/CloudEdgeRequest-v0, 1024 rows"] == ("decisions/s", 5.0, True)
     assert floors["import routing_gym"] == ("s", 0.6, False)
+    assert floors["cema decision, R = 30, M = 11"] == ("s", 0.003, False)
+    assert floors["cema decision, R = 30, M = 88"] == ("s", 0.004, False)
+    for case in ("R = 30, M = 11", "R = 128, M = 11, backlog, speed-up 3"):
+        assert floors[f"local_search decision, {case}"] == ("s", 0.0015, False)
+        assert floors[f"local_search above the proven optimum, {case}"] == ("%", 0.1, False)
     exploration = "exploration study, 24 × 24 episodes × 4 routers, one process"
     assert floors[exploration] == ("s", 10.0, False)
 
@@ -181,7 +191,7 @@ def test_the_study_measures_all_of_its_episodes(monkeypatch: pytest.MonkeyPatch)
         return jobs
 
     monkeypatch.setattr("routing_baselines.bench.run_jobs", play)
-    [row] = baselines_benchmarks()
+    [row] = [row for row in baselines_benchmarks() if row.name.startswith("exploration")]
     assert row.measure(1.0) >= 0
     assert played == [24 * 24 * 4]
 
@@ -190,10 +200,14 @@ def test_the_study_measures_all_of_its_episodes(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("row", benchmarks()[:4], ids=lambda row: row.name)
-def test_a_measurement_is_a_positive_number(row: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "VECTOR_ROWS", 8)
-    monkeypatch.setattr(bench, "MEAN_DECISIONS", 50)
+def test_a_measurement_is_a_positive_number(row: Benchmark) -> None:
     rate = row.measure(0.02)
+    assert math.isfinite(rate) and rate > 0
+
+
+@pytest.mark.parametrize("run", bench.VECTOR_RUNS, ids=lambda run: run.env_id)
+def test_a_vector_environments_rate_is_a_positive_number(run: bench.VectorRun) -> None:
+    rate = bench._vector_decisions(run._replace(rows=8, decisions=50), 0.02)
     assert math.isfinite(rate) and rate > 0
 
 
@@ -212,9 +226,10 @@ def test_everything_installed_is_measured_beside_cartpole() -> None:
     for row in listed:
         _, median, unit, _, multiple, _, verdict = row_of(text, row.name)
         assert float(median.replace(",", "")) > 0 and unit == row.unit
-        assert bool(multiple) == (row.unit in ("steps/s", "decisions/s"))
+        assert bool(multiple) == (row.unit in ("steps/s", "decisions/s", "windows/s"))
         assert verdict in (("ok", "below") if row.floor is not None else ("",))
     assert f"numba {version('numba')}" in text
-    cold = row_of(text, "first reset, kernel compiled (cold)")[1]
-    warm = row_of(text, "first reset, kernel from the cache (warm)")[1]
-    assert float(warm) < float(cold), "a warm start loads what a cold one compiled"
+    for env_id in (bench.CLUSTER, bench.BATCH):
+        cold = row_of(text, f"first reset of {env_id}, kernel compiled (cold)")[1]
+        warm = row_of(text, f"first reset of {env_id}, kernel cached (warm)")[1]
+        assert float(warm) < float(cold), "a warm start loads what a cold one compiled"

@@ -26,9 +26,7 @@ class CloudEdgeEnv(RoutingEnv):
 
     views: ClassVar[tuple[str, ...]] = ("_advance", "_arrays", "_row", "_reward", "_done", "_terms")
 
-    def __init__(
-        self, config: Given = DEFAULT, render_mode: str | None = None, **overrides: Any
-    ) -> None:
+    def __init__(self, config: Given = DEFAULT, render_mode: str | None = None, **overrides: Any) -> None:
         """Build the environment; see the class for the arguments.
 
         Raises:
@@ -65,10 +63,10 @@ class CloudEdgeEnv(RoutingEnv):
         """Return the metrics of the episode so far, None where undefined (final once truncated)."""
         return episode_metrics(self._state, 0)
 
-    def _make_renderer(self) -> Any:
+    def _make_renderer(self, render_mode: str) -> Any:
         from routing_gym.cloud_edge.rendering import make_renderer
 
-        return make_renderer(self.render_mode, self.metadata["render_fps"])
+        return make_renderer(render_mode, self.metadata["render_fps"])
 
     def _bind(self) -> None:
         self._advance = compiled(self._kernel())
@@ -79,5 +77,5 @@ class CloudEdgeEnv(RoutingEnv):
     def _run(self, command: int) -> Observation:
         self._row["command"][0] = command
         buffer = np.empty(self._layout.size, np.float32)
-        self._advance(*self._arrays, buffer)
+        self._advance(self._arrays, buffer)
         return self._layout.single(buffer)

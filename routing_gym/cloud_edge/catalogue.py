@@ -1,4 +1,4 @@
-"""Catalogues: nodes, the models that they host, and the destinations that follow (DESIGN 4, Tables II and III)."""
+"""Catalogues: nodes, the models that they host, and the destinations that follow (DESIGN 4)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from routing_gym.common.config import FrozenModel
 
 # What the physics needs to know of a destination, per token or per request, in s, USD and W.
 PHYSICS: list[tuple[str, str]] = [
+    ("speedup", "f8"),  # S = FB/F1
+    ("token_price", "f8"),  # (p_in + p_out)/2, USD per 1M tokens
+    ("model", "i4"),  # place among the catalogue's models
+    ("is_cloud", "i1"),
     ("prefill_s", "f8"),  # 2P/FB, s per input token
     ("decode_s", "f8"),  # 2P/F1, s per output token
     ("up_s", "f8"),  # s per input token
@@ -24,10 +28,6 @@ PHYSICS: list[tuple[str, str]] = [
     ("power_w", "f8"),  # while it infers: power times utilisation
     ("transmit_w", "f8"),
     ("receive_w", "f8"),
-    ("speedup", "f8"),  # S = FB/F1
-    ("token_price", "f8"),  # (p_in + p_out)/2, USD per 1M tokens
-    ("model", "i4"),  # place among the catalogue's models
-    ("is_cloud", "i1"),
 ]
 DESTINATION = np.dtype(PHYSICS, align=True)
 
@@ -73,7 +73,9 @@ class Node(FrozenModel):
     def _one_throughput(self) -> Node:
         measured = self.single_tflops is not None, self.batch_tflops is not None
         if any(measured) == (self.tflops is not None) or measured[0] != measured[1]:
-            raise ValueError(f"node {self.name!r} needs either tflops, or both single_tflops and batch_tflops")
+            raise ValueError(
+                f"node {self.name!r} needs either tflops, or both single_tflops and batch_tflops"
+            )
         return self
 
 
@@ -133,7 +135,9 @@ class Catalogue(FrozenModel):
             raise ValueError(f"nodes: {double[0]!r} is listed twice; each needs a name of its own")
         for node in self.nodes:
             if node.tier not in self.network:
-                raise ValueError(f"network: has no path to tier {node.tier!r}, which node {node.name!r} is in")
+                raise ValueError(
+                    f"network: has no path to tier {node.tier!r}, which node {node.name!r} is in"
+                )
             for model in node.models:
                 if model not in self.models:
                     raise ValueError(

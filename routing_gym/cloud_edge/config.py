@@ -85,7 +85,9 @@ class CloudEdgeConfig(FrozenModel):
     def _normalised(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         total = sum(value)
         if min(value) < 0 or total <= 0:
-            raise ValueError(f"the weights of {', '.join(CLOUD_EDGE_TERMS)} must not be negative, and one must be above 0")
+            raise ValueError(
+                f"the weights of {', '.join(CLOUD_EDGE_TERMS)} must not be negative, and one must be above 0"
+            )
         if abs(total - 1.0) > 1e-9:
             scaled = tuple(weight / total for weight in value)
             shown = ", ".join(f"{weight:.4g}" for weight in scaled)
@@ -96,7 +98,9 @@ class CloudEdgeConfig(FrozenModel):
     @model_validator(mode="after")
     def _consistent(self) -> CloudEdgeConfig:
         if self.requests is not None and self.trace is not None:
-            raise ValueError(f"requests = {self.requests}: a trace brings its own arrivals; give one of the two")
+            raise ValueError(
+                f"requests = {self.requests}: a trace brings its own arrivals; give one of the two"
+            )
         if self.requests is None and self.trace is None and self.rate_per_s is None:
             raise ValueError("rate_per_s = None: without a trace or a fixed number of requests, give a rate")
         if self.trace is not None and self.rate_per_s == 0:

@@ -4,7 +4,7 @@ At the end of window k, at (k + 1)Δ, a batch is formed and observed; the step t
 next one. A batch environment's step is one window; a request environment's step is one request of the batch,
 longest predicted output first.
 
-The state is described in `state.py`; arguments without an axis of rows below are one row's.
+The state `s` is described in `state.py`; `e` is a row of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from routing_gym.cloud_edge.evaluator import BatchTables, finish_time, pair_parts, write_bounds
 from routing_gym.cloud_edge.observation import observe_batch, observe_request
@@ -21,51 +22,46 @@ from routing_gym.cloud_edge.request_monitor import drain, observe_completions, r
 from routing_gym.cloud_edge.state import (
     ACTUAL,
     COST,
-    DESTINATION,
     ENERGY,
     INFER,
     LEGAL,
     LOSS,
     NONE,
-    PAIR,
-    PATH,
-    PLANES,
-    REQUEST,
-    ROW,
-    SLOT,
     TRANSFER,
-    WINDOW,
+    Arrays,
+    CloudEdgeState,
 )
 from routing_gym.common.commands import OBSERVE, SKIP, START, STEP
 from routing_gym.common.jit import entry_point, njit
 
 
 @njit
-def _views(row: Any, destinations: Any, tables: Any, first: int, backlog: Any) -> BatchTables:
+def _views(s: Arrays, e: int, first: int, backlog: Any) -> BatchTables:
     """Return the batch's tables, predicted (`first` = 0) or actual, as views."""
-    n = row.batch
+    n, tables = s.rows[e].batch, s.tables[e]
     return BatchTables(
-        tables[first + LOSS, :n],
-        tables[first + COST, :n],
-        tables[first + ENERGY, :n],
-        tables[first + INFER, :n],
-        tables[first + TRANSFER, :n],
-        tables[LEGAL, :n],
+        tables[:n, first + LOSS],
+        tables[:n, first + COST],
+        tables[:n, first + ENERGY],
+        tables[:n, first + INFER],
+        tables[:n, first + TRANSFER],
+        tables[:n, LEGAL],
         backlog,
-        destinations.speedup,
-        row.weights,
+        s.destinations[e].speedup,
+        s.rows[e].weights,
     )
 
 
 @njit
-def _take_waiting(row: Any, destinations: Any, requests: Any, paths: Any, slots: Any) -> None:
+def _take_waiting(s: Arrays, e: int) -> None:
     """Choose the batch: those that wait, in arrival order, as far as they can be sent anywhere."""
+    row, destinations, requests, slots = s.rows[e], s.destinations[e], s.requests[e], s.slots[e]
     now = (row.window + 1) * row.window_s
     while row.next_request < row.request_count and requests[row.next_request].arrival < now:
         row.next_request += 1
     some_up = some_edge_up = False
     for d in range(len(destinations)):
-        if paths[row.window, d].up:
+        if s.paths[e, row.window, d].up:
             some_up = True
             some_edge_up |= destinations[d].is_cloud == 0
     row.batch = 0
@@ -86,31 +82,33 @@ def _take_waiting(row: Any, destinations: Any, requests: Any, paths: Any, slots:
 
 
 @njit
-def _fill_tables(row: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, slots: Any, tables: Any) -> None:
+def _fill_tables(s: Arrays, e: int) -> None:
     """Work out what each request of the batch would cost everywhere, as predicted and as it will be."""
+    row, destinations, slots, tables = s.rows[e], s.destinations[e], s.slots[e], s.tables[e]
     for i in range(row.batch):
         r = slots[i].request
-        request = requests[r]
+        request = s.requests[e, r]
         for d in range(len(destinations)):
             destination = destinations[d]
-            path, pair = paths[row.window, d], pairs[r, destination.model]
+            path, pair = s.paths[e, row.window, d], s.pairs[e, r, destination.model]
             parts = pair_parts(destination, request.input, request.predicted_output, path.rtt_s)
-            tables[INFER, i, d], tables[TRANSFER, i, d], tables[COST, i, d], tables[ENERGY, i, d] = parts
-            tables[LOSS, i, d] = 1.0 - pair.predicted_quality
+            tables[i, INFER, d], tables[i, TRANSFER, d], tables[i, COST, d], tables[i, ENERGY, d] = parts
+            tables[i, LOSS, d] = 1.0 - pair.predicted_quality
             parts = pair_parts(destination, request.input, float(pair.output), path.rtt_s)
-            tables[ACTUAL + INFER, i, d], tables[ACTUAL + TRANSFER, i, d] = parts[0], parts[1]
-            tables[ACTUAL + COST, i, d], tables[ACTUAL + ENERGY, i, d] = parts[2], parts[3]
-            tables[ACTUAL + LOSS, i, d] = 1.0 - pair.quality
-            tables[LEGAL, i, d] = path.up != 0 and not (request.edge_only and destination.is_cloud)
+            tables[i, ACTUAL + INFER, d], tables[i, ACTUAL + TRANSFER, d] = parts[0], parts[1]
+            tables[i, ACTUAL + COST, d], tables[i, ACTUAL + ENERGY, d] = parts[2], parts[3]
+            tables[i, ACTUAL + LOSS, d] = 1.0 - pair.quality
+            tables[i, LEGAL, d] = path.up != 0 and not (request.edge_only and destination.is_cloud)
     for i in range(row.batch, len(slots)):
-        tables[LEGAL, i, :] = 0.0
-        tables[LEGAL, i, 0] = 1.0
+        tables[i, LEGAL, :] = 0.0
+        tables[i, LEGAL, 0] = 1.0
 
 
 @njit
-def _order(row: Any, requests: Any, slots: Any) -> None:
+def _order(s: Arrays, e: int) -> None:
     """Sort the walk: longest predicted output first, the earlier one among equals."""
-    for i in range(row.batch):
+    requests, slots = s.requests[e], s.slots[e]
+    for i in range(s.rows[e].batch):
         length = requests[slots[i].request].predicted_output
         k = i
         while k > 0 and requests[slots[slots[k - 1].order].request].predicted_output < length:
@@ -120,66 +118,67 @@ def _order(row: Any, requests: Any, slots: Any) -> None:
 
 
 @njit
-def next_window(
-    row: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, slots: Any, tables: Any
-) -> None:
+def next_window(s: Arrays, e: int) -> None:
     """Go on to the next window's end and form its batch, or end the episode (`row.done`)."""
+    row, destinations = s.rows[e], s.destinations[e]
     row.window += 1
     row.position = 0
-    observe_completions(row, destinations, requests, (row.window + 1) * row.window_s)
+    observe_completions(row, destinations, s.requests[e], (row.window + 1) * row.window_s)
     if row.window == row.window_count:
         row.done = 1
         row.batch = 0
     else:
-        _take_waiting(row, destinations, requests, paths, slots)
-    _fill_tables(row, destinations, requests, pairs, paths, slots, tables)
-    _order(row, requests, slots)
-    write_bounds(_views(row, destinations, tables, 0, destinations.shown), row.bounds[0])
-    write_bounds(_views(row, destinations, tables, ACTUAL, destinations.backlog), row.bounds[1])
+        _take_waiting(s, e)
+    _fill_tables(s, e)
+    _order(s, e)
+    write_bounds(_views(s, e, 0, destinations.shown), row.bounds[0])
+    write_bounds(_views(s, e, ACTUAL, destinations.backlog), row.bounds[1])
 
 
 @njit
-def _assign(row: Any, destinations: Any, requests: Any, slots: Any, tables: Any, i: int, choice: int) -> None:
+def _assign(s: Arrays, e: int, i: int, choice: int) -> None:
     """Give slot `i` a destination: what was chosen, or the next legal one in cyclic order."""
-    if tables[LEGAL, i, choice] == 0.0:
+    row, tables = s.rows[e], s.tables[e]
+    if tables[i, LEGAL, choice] == 0.0:
         row.invalid_actions += 1
-        requests[slots[i].request].invalid = 1
-        while tables[LEGAL, i, choice] == 0.0:
-            choice = (choice + 1) % len(destinations)
-    slots[i].choice = choice
-    destination, infer = destinations[choice], tables[INFER, i, choice]
+        s.requests[e, s.slots[e, i].request].invalid = 1
+        while tables[i, LEGAL, choice] == 0.0:
+            choice = (choice + 1) % s.destinations.shape[1]
+    s.slots[e, i].choice = choice
+    destination, infer = s.destinations[e, choice], tables[i, INFER, choice]
     destination.predicted_work += infer
     destination.predicted_longest = max(destination.predicted_longest, infer)
     destination.assigned += 1
 
 
 @njit
-def _send(row: Any, destinations: Any, requests: Any, slots: Any, tables: Any, window: Any) -> None:
+def _send(s: Arrays, e: int) -> None:
     """Send the assigned batch, and settle its terms and J on the predicted and on the actual tables."""
+    row, window, tables = s.rows[e], s.windows[e, s.rows[e].window], s.tables[e]
     predicted, actual = row.terms, window.terms
     for k in range(4):
         predicted[k] = actual[k] = 0.0
-    for d in range(len(destinations)):
-        destinations[d].predicted_work = 0.0  # summed again in arrival order, for the queues
+    for d in range(s.destinations.shape[1]):
+        s.destinations[e, d].predicted_work = 0.0  # summed again in arrival order, for the queues
     for i in range(row.batch):
-        r, d = slots[i].request, slots[i].choice
-        request, destination = requests[r], destinations[d]
-        infer = tables[INFER, i, d]
+        r, d = s.slots[e, i].request, s.slots[e, i].choice
+        request, destination = s.requests[e, r], s.destinations[e, d]
+        infer = tables[i, INFER, d]
         destination.predicted_work += infer
         request.predicted_finish = finish_time(
-            destination.shown, destination.predicted_work, destination.speedup, infer, tables[TRANSFER, i, d]
+            destination.shown, destination.predicted_work, destination.speedup, infer, tables[i, TRANSFER, d]
         )
-        infer = tables[ACTUAL + INFER, i, d]
+        infer = tables[i, ACTUAL + INFER, d]
         destination.work += infer
         destination.longest = max(destination.longest, infer)
         request.finish = finish_time(
-            destination.backlog, destination.work, destination.speedup, infer, tables[ACTUAL + TRANSFER, i, d]
+            destination.backlog, destination.work, destination.speedup, infer, tables[i, ACTUAL + TRANSFER, d]
         )
         request.window, request.destination = row.window, d
-        record_dispatch(row, destination, requests, r)
+        record_dispatch(row, destination, s.requests[e], r)
         for k in range(3):  # LOSS, COST and ENERGY are the first three terms
-            predicted[k] += tables[k, i, d]
-            actual[k] += tables[ACTUAL + k, i, d]
+            predicted[k] += tables[i, k, d]
+            actual[k] += tables[i, ACTUAL + k, d]
         predicted[3] = max(predicted[3], request.predicted_finish)
         actual[3] = max(actual[3], request.finish)
     predicted[0] /= row.batch
@@ -201,12 +200,15 @@ def _normalised(term: float, bounds: Any) -> float:
 
 
 @njit
-def _pass_window(row: Any, destinations: Any, window: Any) -> None:
+def _pass_window(s: Arrays, e: int) -> None:
     """Let a window pass: what was sent becomes backlog, and some of it is done."""
-    for d in range(len(destinations)):
-        drain(destinations[d], row.window_s)
-        window.backlog += destinations[d].backlog
-        window.largest_backlog = max(window.largest_backlog, destinations[d].backlog)
+    row = s.rows[e]
+    window = s.windows[e, row.window]
+    for d in range(s.destinations.shape[1]):
+        destination = s.destinations[e, d]
+        drain(destination, row.window_s)
+        window.backlog += destination.backlog
+        window.largest_backlog = max(window.largest_backlog, destination.backlog)
 
 
 @njit
@@ -217,113 +219,93 @@ def _settle_nothing(row: Any) -> None:
 
 
 @njit
-def begin_batch(e: int, rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any) -> None:
-    """Start a loaded episode: go to the end of its first window, whoever has arrived."""
-    next_window(rows[e], destinations[e], requests[e], pairs[e], paths[e], slots[e], tables[e])
-
-
-@njit
-def _skip_empty(e: int, rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any) -> None:
+def _skip_empty(s: Arrays, e: int) -> None:
     """Pass windows in which there is nothing to decide; backlog drains in them."""
-    row = rows[e]
+    row = s.rows[e]
     while row.batch == 0 and row.done == 0:
-        _pass_window(row, destinations[e], windows[e, row.window])
-        next_window(row, destinations[e], requests[e], pairs[e], paths[e], slots[e], tables[e])
+        _pass_window(s, e)
+        next_window(s, e)
 
 
 @njit
-def begin_request(e: int, rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any) -> None:
+def _begin_walk(s: Arrays, e: int) -> None:
     """Start a loaded episode: go to its first batch that is not empty."""
-    begin_batch(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
-    _skip_empty(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
+    next_window(s, e)
+    _skip_empty(s, e)
 
 
 @njit
-def advance_batch(rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any, observation: Any) -> None:
+def advance_batch(s: Arrays, observation: Any) -> None:
     """Carry out each row's command, a window at a time, and write its observation.
 
     Args:
-        rows: (rows,) `state.ROW`; `command` says what to do. START begins a loaded episode, STEP dispatches
-            the batch by the choices in `slots` and sets `reward` and `terms`, OBSERVE only looks, SKIP leaves
-            the row's part of `observation` alone. A row that is done is only looked at.
-        destinations: (rows, M) `state.DESTINATION`.
-        requests: (rows, room) `state.REQUEST`.
-        pairs: (rows, room, K) `state.PAIR`.
-        paths: (rows, room, M) `state.PATH`.
-        windows: (rows, room) `state.WINDOW`.
-        slots: (rows, R_max) `state.SLOT`.
-        tables: (rows, PLANES, R_max, M) float64; plane LEGAL becomes the action mask.
+        s: `rows.command` says what to do. START begins a loaded episode, STEP dispatches the batch by
+            `slots.choice` and sets `rows.reward` and `rows.terms`, OBSERVE only looks, SKIP leaves the row's
+            part of `observation` alone. A row that is done is only looked at.
         observation: flat float32, laid out as `observation.py` says; written.
     """
-    for e in range(len(rows)):
-        row = rows[e]
+    for e in range(len(s.rows)):
+        row = s.rows[e]
         if row.command == SKIP:
             continue
         if row.command == START:
-            begin_batch(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
-        elif row.command == STEP and row.done == 0:
-            _settle_nothing(row)
-            for i in range(row.batch):
-                _assign(row, destinations[e], requests[e], slots[e], tables[e], i, slots[e, i].choice)
-            if row.batch:
-                _send(row, destinations[e], requests[e], slots[e], tables[e], windows[e, row.window])
-            _pass_window(row, destinations[e], windows[e, row.window])
-            next_window(row, destinations[e], requests[e], pairs[e], paths[e], slots[e], tables[e])
-        observe_batch(e, rows, destinations, requests, pairs, slots, tables, observation)
+            next_window(s, e)
+        elif row.command == STEP:
+            if row.done == 0:
+                _settle_nothing(row)
+                for i in range(row.batch):
+                    _assign(s, e, i, s.slots[e, i].choice)
+                if row.batch:
+                    _send(s, e)
+                _pass_window(s, e)
+                next_window(s, e)
+        elif row.command != OBSERVE:
+            raise ValueError("unknown command")
+        observe_batch(s, e, observation)
 
 
 @njit
-def advance_request(rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any, observation: Any) -> None:
-    """As `advance_batch`, a request at a time: `row.action` goes to the request at `row.position`."""
-    for e in range(len(rows)):
-        row = rows[e]
+def advance_request(s: Arrays, observation: Any) -> None:
+    """As `advance_batch`, a request at a time: `rows.action` goes to the request at `rows.position`."""
+    for e in range(len(s.rows)):
+        row = s.rows[e]
         if row.command == SKIP:
             continue
         if row.command == START:
-            begin_request(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
+            _begin_walk(s, e)
         elif row.command == STEP:
             _settle_nothing(row)
             # An episode in which nothing is asked is done from the start, and is still one step.
             if row.done == 0:
-                i = slots[e, row.position].order
-                _assign(row, destinations[e], requests[e], slots[e], tables[e], i, row.action)
+                _assign(s, e, s.slots[e, row.position].order, row.action)
                 row.position += 1
                 if row.position == row.batch:
-                    _send(row, destinations[e], requests[e], slots[e], tables[e], windows[e, row.window])
-                    _pass_window(row, destinations[e], windows[e, row.window])
-                    next_window(row, destinations[e], requests[e], pairs[e], paths[e], slots[e], tables[e])
-                    _skip_empty(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
-        observe_request(e, rows, destinations, requests, pairs, slots, tables, observation)
+                    _send(s, e)
+                    _pass_window(s, e)
+                    next_window(s, e)
+                    _skip_empty(s, e)
+        elif row.command != OBSERVE:
+            raise ValueError("unknown command")
+        observe_request(s, e, observation)
 
 
 @njit
-def start_batch(chosen: Any, rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any, observation: Any) -> None:
+def start_batch(chosen: NDArray[np.int64], s: Arrays, observation: Any) -> None:
     """Begin the loaded episodes of the chosen rows and write their observations; else as `advance_batch`."""
     for e in chosen:
-        begin_batch(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
-        observe_batch(e, rows, destinations, requests, pairs, slots, tables, observation)
+        next_window(s, e)
+        observe_batch(s, e, observation)
 
 
 @njit
-def start_request(chosen: Any, rows: Any, destinations: Any, requests: Any, pairs: Any, paths: Any, windows: Any, slots: Any, tables: Any, observation: Any) -> None:
-    """Begin the loaded episodes of the chosen rows and write their observations; else as `advance_request`."""
+def start_request(chosen: NDArray[np.int64], s: Arrays, observation: Any) -> None:
+    """As `start_batch`, for a request environment."""
     for e in chosen:
-        begin_request(e, rows, destinations, requests, pairs, paths, windows, slots, tables)
-        observe_request(e, rows, destinations, requests, pairs, slots, tables, observation)
+        _begin_walk(s, e)
+        observe_request(s, e, observation)
 
 
 @lru_cache(maxsize=2)
 def compiled(kernel: Callable[..., None]) -> Callable[..., None]:
-    """Return an `advance_…` for the arrays of a `CloudEdgeState` and a flat float32 buffer, and nothing else."""
-    return entry_point(
-        kernel,
-        np.zeros(1, ROW),
-        np.zeros((1, 1), DESTINATION),
-        np.zeros((1, 1), REQUEST),
-        np.zeros((1, 1, 1), PAIR),
-        np.zeros((1, 1, 1), PATH),
-        np.zeros((1, 1), WINDOW),
-        np.zeros((1, 1), SLOT),
-        np.zeros((1, PLANES, 1, 1)),
-        np.zeros(1, np.float32),
-    )
+    """Return an `advance_…` for a `CloudEdgeState` and a flat float32 buffer, and for nothing else."""
+    return entry_point(kernel, CloudEdgeState(1, 1, 1).arguments, np.zeros(1, np.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -93,7 +92,7 @@ class CloudEdgeBatch(CloudEdgeEnv):
 
     | argument | default | what |
     |---|---|---|
-    | `config` | `"routerbench-5node"` | a shipped catalogue's name (or `"testbed-6node"`), a YAML path, a mapping, or an object |
+    | `config` | `"routerbench-5node"` | or `"testbed-6node"`, a YAML path, a mapping, an object |
     | `render_mode` | `None` | `"ansi"`, `"rgb_array"` or `"human"` |
     | any field of `CloudEdgeConfig` | | laid over `config` |
 
@@ -119,14 +118,13 @@ class CloudEdgeBatch(CloudEdgeEnv):
         return advance_batch
 
     def _mask(self) -> NDArray[np.int8]:
-        return self._state.tables[0, LEGAL].astype(np.int8)
+        return self._state.tables[0, :, LEGAL].astype(np.int8)
 
     def _checked(self, action: Any) -> NDArray[Any]:
         choices, slots = np.asarray(action), self._state.slots.shape[1]
         if choices.shape != (slots,) or choices.dtype.kind not in "iu":
             raise ValueError(
-                f"action = {action!r}: must be {slots} whole numbers from 0 to {self._width - 1}, one for each "
-                "slot"
+                f"action = {action!r}: must be {slots} whole numbers from 0 to {self._width - 1}, one per slot"
             )
         if choices.min() < 0 or choices.max() >= self._width:
             slot = int(np.flatnonzero((choices < 0) | (choices >= self._width))[0])

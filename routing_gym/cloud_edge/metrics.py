@@ -125,19 +125,20 @@ def episode_metrics(state: CloudEdgeState, e: int) -> dict[str, Any]:
     windows = state.windows[e, :over]
     filled = windows[windows["requests"] > 0]
     requests = state.requests[e, : row["next_request"]]
-    sent = requests[requests["window"] != NONE]
-    window_s = float(row["window_s"])
-    ends = np.arange(1, int(row["window_count"]) + 1) * window_s
-    arrived_in = np.searchsorted(ends, requests["arrival"], side="right")
-    late = np.where(requests["window"] == NONE, arrived_in < over, requests["window"] > arrived_in)
-    shares = np.bincount(sent["destination"], minlength=state.destinations.shape[1])
-    latency = np.sort((sent["window"] + 1) * window_s - sent["arrival"] + sent["finish"])
+    latency, quality = np.empty(len(requests)), np.empty(len(requests))
+    sent_to = np.zeros(state.destinations.shape[1], np.int64)
+    waited, set_aside = _outcomes(
+        row, requests, state.destinations[e], state.pairs[e], latency, quality, sent_to
+    )
+    sent = int(sent_to.sum())
+    latency = np.sort(latency[:sent])
+    shares = sent_to / max(sent, 1)
     metrics: dict[str, Any] = {
         "arrivals": len(requests),
-        "dispatched": len(sent),
-        "undispatched": len(requests) - len(sent),
-        "waited": int(late.sum()),
-        "set_aside": int(requests["set_aside"].sum()),
+        "dispatched": sent,
+        "undispatched": len(requests) - sent,
+        "waited": waited,
+        "set_aside": set_aside,
         "invalid_actions": int(row["invalid_actions"]),
         "windows": len(windows),
         "nonempty_windows": len(filled),
@@ -145,19 +146,36 @@ def episode_metrics(state: CloudEdgeState, e: int) -> dict[str, Any]:
         "objective_predicted": _mean(filled["objective_predicted"]),
     }
     metrics |= {name: _mean(filled["terms"][:, k]) for k, name in enumerate(WINDOW_TERMS)}
-    models = state.destinations["model"][e][sent["destination"]]
-    indices = np.flatnonzero(requests["window"] != NONE)
-    metrics["quality"] = _mean(state.pairs["quality"][e][indices, models].astype(np.float64))
-    metrics["mean_latency_s"] = _mean(latency)
+    metrics |= {"quality": _mean(quality[:sent]), "mean_latency_s": _mean(latency)}
     for percent in PERCENTILES:
-        metrics[f"p{percent}_latency_s"] = nearest_rank(latency, percent, len(latency))
+        metrics[f"p{percent}_latency_s"] = nearest_rank(latency, percent, sent)
     metrics["p99_all_latency_s"] = nearest_rank(latency, 99, len(requests))
-    cloud = state.destinations["is_cloud"][e][sent["destination"]]
-    metrics["cloud_share"] = _mean(cloud)
+    metrics["cloud_share"] = float(shares @ state.destinations["is_cloud"][e]) if sent else None
     metrics["mean_backlog_s"] = _mean(windows["largest_backlog"])
-    metrics["max_backlog_s"] = float(windows["largest_backlog"].max()) if len(windows) else None
-    metrics["destination_shares"] = shares / len(sent) if len(sent) else None
+    metrics["max_backlog_s"] = float(windows["largest_backlog"].max()) if over else None
+    metrics["destination_shares"] = shares if sent else None
     return metrics
+
+
+@njit
+def _outcomes(
+    row: Any, requests: Any, destinations: Any, pairs: Any, latency: Any, quality: Any, sent_to: Any
+) -> tuple[int, int]:
+    """Write latencies and qualities of dispatched requests; return how many waited and were set aside."""
+    sent = waited = set_aside = 0
+    for r in range(len(requests)):
+        request = requests[r]
+        set_aside += request.set_aside
+        if request.window == NONE:
+            waited += request.arrival < row.window * row.window_s
+            continue
+        # Dispatched later than at the end of the window in which it arrived.
+        waited += request.arrival < request.window * row.window_s
+        latency[sent] = (request.window + 1) * row.window_s - request.arrival + request.finish
+        quality[sent] = pairs[r, destinations[request.destination].model].quality
+        sent_to[request.destination] += 1
+        sent += 1
+    return waited, set_aside
 
 
 def _mean(values: NDArray[Any]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from routing_gym.cloud_edge.evaluator import new_work
-from routing_gym.cloud_edge.state import COST, ENERGY, INFER, LEGAL, TRANSFER
+from routing_gym.cloud_edge.state import COST, ENERGY, INFER, LEGAL, TRANSFER, Arrays
 from routing_gym.common.buffer import BufferLayout, block_size
 from routing_gym.common.jit import njit
 
@@ -44,17 +44,15 @@ def request_layout(rows: int, destinations: int) -> BufferLayout:
 
 
 @njit
-def _write_pair(
-    observation: Any, k: int, block: int, pair: Any, tables: Any, i: int, d: int
-) -> None:
+def _write_pair(observation: Any, k: int, block: int, pair: Any, tables: Any, i: int, d: int) -> None:
     """Write the seven fields of a pair, a block apart."""
     observation[k] = pair.predicted_quality
     observation[k + block] = pair.cluster_error
-    observation[k + 2 * block] = tables[COST, i, d]
-    observation[k + 3 * block] = tables[ENERGY, i, d]
-    observation[k + 4 * block] = tables[INFER, i, d]
-    observation[k + 5 * block] = tables[TRANSFER, i, d]
-    observation[k + 6 * block] = tables[LEGAL, i, d]
+    observation[k + 2 * block] = tables[i, COST, d]
+    observation[k + 3 * block] = tables[i, ENERGY, d]
+    observation[k + 4 * block] = tables[i, INFER, d]
+    observation[k + 5 * block] = tables[i, TRANSFER, d]
+    observation[k + 6 * block] = tables[i, LEGAL, d]
 
 
 @njit
@@ -72,13 +70,11 @@ def _write_destinations(observation: Any, first: int, block: int, destinations: 
 
 
 @njit
-def observe_batch(
-    e: int, rows: Any, destinations: Any, requests: Any, pairs: Any, slots: Any, tables: Any, observation: Any
-) -> None:
+def observe_batch(s: Arrays, e: int, observation: Any) -> None:
     """Write row `e`'s observation of its batch."""
-    row = rows[e]
-    row_count, count = slots.shape
-    width = destinations.shape[1]
+    row = s.rows[e]
+    row_count, count = s.slots.shape
+    width = s.destinations.shape[1]
     block = block_size(row_count, count)
     first = e * count
     for i in range(count):
@@ -87,17 +83,17 @@ def observe_batch(
         observation[first + i + block] = 0.0
         observation[first + i + 2 * block] = 0.0
         if active:
-            request = requests[e, slots[e, i].request]
+            request = s.requests[e, s.slots[e, i].request]
             observation[first + i + block] = request.input
             observation[first + i + 2 * block] = request.predicted_output
     end = 3 * block
     block = block_size(row_count, count * width)
     first = end + e * count * width
     for i in range(row.batch):
-        r = slots[e, i].request
+        r = s.slots[e, i].request
         for d in range(width):
-            pair = pairs[e, r, destinations[e, d].model]
-            _write_pair(observation, first + i * width + d, block, pair, tables[e], i, d)
+            pair = s.pairs[e, r, s.destinations[e, d].model]
+            _write_pair(observation, first + i * width + d, block, pair, s.tables[e], i, d)
     for field in range(7):
         for k in range(row.batch * width, count * width):
             observation[first + field * block + k] = 0.0
@@ -105,39 +101,37 @@ def observe_batch(
         observation[first + 6 * block + i * width] = 1.0
     end += 7 * block
     block = block_size(row_count, width)
-    _write_destinations(observation, end + e * width, block, destinations[e])
+    _write_destinations(observation, end + e * width, block, s.destinations[e])
     end += 5 * block
     for k in range(4):
         observation[end + 4 * e + k] = row.weights[k]
 
 
 @njit
-def observe_request(
-    e: int, rows: Any, destinations: Any, requests: Any, pairs: Any, slots: Any, tables: Any, observation: Any
-) -> None:
+def observe_request(s: Arrays, e: int, observation: Any) -> None:
     """Write row `e`'s observation of the request at its position; zeros and a full mask at the end."""
-    row = rows[e]
-    row_count, width = destinations.shape
+    row = s.rows[e]
+    row_count, width = s.destinations.shape
     block = block_size(row_count, width)
     first = e * width
-    i = slots[e, row.position].order if row.batch else 0
-    r = slots[e, i].request
+    i = s.slots[e, row.position].order if row.batch else 0
+    r = s.slots[e, i].request
     for d in range(width):
-        destination = destinations[e, d]
+        destination = s.destinations[e, d]
         k = first + d
         if row.batch:
-            _write_pair(observation, k, block, pairs[e, r, destination.model], tables[e], i, d)
+            _write_pair(observation, k, block, s.pairs[e, r, destination.model], s.tables[e], i, d)
         else:
             for field in range(6):
                 observation[k + field * block] = 0.0
             observation[k + 6 * block] = 1.0
         added = new_work(destination.predicted_longest, destination.predicted_work, destination.speedup)
         observation[k + 12 * block] = destination.shown + added
-    _write_destinations(observation, 7 * block + first, block, destinations[e])
+    _write_destinations(observation, 7 * block + first, block, s.destinations[e])
     end = 13 * block
     block = block_size(row_count, 1)
-    observation[end + e] = requests[e, r].input if row.batch else 0.0
-    observation[end + e + block] = requests[e, r].predicted_output if row.batch else 0.0
+    observation[end + e] = s.requests[e, r].input if row.batch else 0.0
+    observation[end + e + block] = s.requests[e, r].predicted_output if row.batch else 0.0
     observation[end + e + 2 * block] = row.batch - row.position
     end += 3 * block
     block = block_size(row_count, 4)

@@ -91,7 +91,7 @@ class CloudEdgeRequest(CloudEdgeEnv):
         if not row["batch"]:
             return np.ones(self._width, np.int8)
         slot = self._state.slots[0, row["position"]]["order"]
-        return self._state.tables[0, LEGAL, slot].astype(np.int8)
+        return self._state.tables[0, slot, LEGAL].astype(np.int8)
 
     def _checked(self, action: Any) -> int:
         try:

@@ -15,7 +15,7 @@ from routing_gym.common.jit import njit
 
 @njit
 def observe_completions(row: Any, destinations: Any, requests: Any, now: float) -> None:
-    """Drop what has finished by `now` from the open requests, and clear what is shown of idle destinations."""
+    """Drop what has finished by `now` from the open requests; idle destinations show no backlog."""
     before = NONE
     r = row.open
     while r != NONE:

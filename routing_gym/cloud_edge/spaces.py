@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,8 @@ from gymnasium import spaces
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.observation import batch_fields, request_fields
 from routing_gym.cloud_edge.workload import Workload
+
+EXACT = frozenset({"active", "quality", "cluster_error", "legal", "is_cloud", "weights"})
 
 
 def _highest(workload: Workload) -> dict[str, Any]:
@@ -57,11 +58,11 @@ def _space(sizes: dict[str, int], workload: Workload) -> spaces.Dict:
     highest = _highest(workload)
     boxes: dict[str, spaces.Space[Any]] = {}
     for name, size in sizes.items():
-        values = np.atleast_1d(highest[name])
         # One value for all, one per destination, or one per pair: requests repeat the destinations'.
-        high = np.resize(values, size) * (1.0 + 1e-6)  # rounding to float32 may go up
-        exact = name in ("active", "legal", "quality", "cluster_error", "is_cloud", "weights")
-        high = np.resize(values, size) if exact else high
+        high = np.resize(np.atleast_1d(highest[name]), size)
+        if name not in EXACT:
+            high = high * (1.0 + 1e-6)  # rounding to float32 may go up
+        high = np.where(high > 0.0, high, 1.0)  # a box has a width, also where nothing is charged
         boxes[name] = spaces.Box(np.zeros(size, np.float32), high.astype(np.float32), dtype=np.float32)
     return spaces.Dict(boxes)
 
@@ -85,5 +86,3 @@ def batch_action_space(config: CloudEdgeConfig) -> spaces.MultiDiscrete:
 def request_action_space(config: CloudEdgeConfig) -> spaces.Discrete:
     """Return Discrete(M)."""
     return spaces.Discrete(config.destination_count)
-
-

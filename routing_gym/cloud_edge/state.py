@@ -8,12 +8,12 @@ of request r, `paths[e, w, d]` the surroundings of each window, `windows[e, w]` 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_gym.cloud_edge.catalogue import PHYSICS, physics_table
+from routing_gym.cloud_edge.catalogue import PHYSICS
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.contents import Contents
 from routing_gym.cloud_edge.workload import Arrivals, Surroundings, Workload
@@ -51,16 +51,16 @@ ROW = np.dtype(
 
 DESTINATION = np.dtype(
     [
-        *PHYSICS,
-        ("backlog", "f8"),  # B_d on actual durations, s
-        ("shown", "f8"),  # the monitor's, on predicted ones
-        ("outstanding", "i4"),
-        # of the batch: Σ T_infer and max T_infer of what is assigned, actual and predicted
-        ("work", "f8"),
-        ("longest", "f8"),
+        ("shown", "f8"),  # the monitor's backlog, on predicted durations, s
+        # of the batch: Σ T_infer and max T_infer of what is assigned, as predicted
         ("predicted_work", "f8"),
         ("predicted_longest", "f8"),
+        ("outstanding", "i4"),
         ("assigned", "i4"),
+        *PHYSICS,  # its first fields are looked at with each observation, as those above are
+        ("backlog", "f8"),  # B_d on actual durations, s
+        ("work", "f8"),  # of the batch, actual
+        ("longest", "f8"),
     ],
     align=True,
 )
@@ -102,11 +102,23 @@ WINDOW = np.dtype(
 
 SLOT = np.dtype([("request", "i4"), ("choice", "i4"), ("order", "i4")], align=True)
 
-# Planes of `tables`: the five of `BatchTables` as predicted, then as they will be, then what is legal.
-LOSS, COST, ENERGY, INFER, TRANSFER = range(5)
-ACTUAL, LEGAL, PLANES = 5, 10, 11
+# Planes of `tables`: the five of `BatchTables` as predicted, what is legal, then the five as they will be.
+# A slot's planes lie together, as a request environment looks at one slot of each row at a time.
+LOSS, COST, ENERGY, INFER, TRANSFER, LEGAL, ACTUAL = range(7)
+PLANES = 11
 
-ARRAYS = ("rows", "destinations", "requests", "pairs", "paths", "windows", "slots", "tables")
+
+class Arrays(NamedTuple):
+    """What kernels work on, each with a leading axis of rows."""
+
+    rows: NDArray[Any]  # (rows,) ROW
+    destinations: NDArray[Any]  # (rows, M) DESTINATION
+    requests: NDArray[Any]  # (rows, room) REQUEST, in order of arrival
+    pairs: NDArray[Any]  # (rows, room, K) PAIR
+    paths: NDArray[Any]  # (rows, room, M) PATH, by window
+    windows: NDArray[Any]  # (rows, room) WINDOW
+    slots: NDArray[Any]  # (rows, R_max) SLOT
+    tables: NDArray[Any]  # (rows, R_max, PLANES, M) float64; of active slots
 
 
 class CloudEdgeState:
@@ -122,13 +134,13 @@ class CloudEdgeState:
         self.paths = np.zeros((rows, 0, destinations), PATH)
         self.windows = np.zeros((rows, 0), WINDOW)
         self.slots = np.zeros((rows, slots), SLOT)
-        self.tables = np.zeros((rows, PLANES, slots, destinations))
-        self.tables[:, LEGAL, :, 0] = 1.0  # a mask is never all false, not even before the first episode
+        self.tables = np.zeros((rows, slots, PLANES, destinations))
+        self.tables[:, :, LEGAL, 0] = 1.0  # a mask is never all false, not even before the first episode
 
     @property
-    def arguments(self) -> tuple[NDArray[Any], ...]:
-        """The arrays in the order in which kernels take them."""
-        return tuple(getattr(self, name) for name in ARRAYS)
+    def arguments(self) -> Arrays:
+        """The arrays as kernels take them; made anew where `load` may have moved them."""
+        return Arrays(*(getattr(self, name) for name in Arrays._fields))
 
     def load(
         self,
@@ -166,7 +178,7 @@ class CloudEdgeState:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return copies of all arrays, from which `restore` goes on."""
-        return {name: getattr(self, name).copy() for name in ARRAYS}
+        return {name: getattr(self, name).copy() for name in Arrays._fields}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Take over copies of arrays made by `arrays`.
@@ -178,10 +190,10 @@ class CloudEdgeState:
         shape, needed = arrays["tables"].shape, self.tables.shape
         if shape != needed:
             raise ValueError(
-                f"the state has (rows, slots, destinations) = {(shape[0], *shape[2:])}; this environment has "
-                f"{(needed[0], *needed[2:])}"
+                f"the state has (rows, slots, destinations) = {(*shape[:2], shape[3])}; this environment has "
+                f"{(*needed[:2], needed[3])}"
             )
-        for name in ARRAYS:
+        for name in Arrays._fields:
             setattr(self, name, arrays[name].copy())
 
 

@@ -112,7 +112,8 @@ class SyntheticConfig(FrozenModel):
 
     Attributes:
         difficulty_sd: β, what a standard deviation of difficulty takes off the logit of success.
-        answer_sigma: standard deviation of the log-noise on one model's output tokens for one request.
+        answer_sigma: standard deviation of the log-noise on one model's output tokens for one request; like
+            `scatter` it is uniform, which is quick to draw and bounded.
         prediction: what routers know.
         topics: by name; their shares sum to 1.
         models: profiles by name.

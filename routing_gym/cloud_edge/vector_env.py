@@ -44,7 +44,7 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
     |---|---|---|
     | `num_envs` | 1 | rows |
     | `config` | `"routerbench-5node"` | as for `CloudEdgeBatch`, for all rows |
-    | `configs` | `None` | instead: one per row. All must agree on the number of destinations and `max_requests` |
+    | `configs` | `None` | instead: one per row. All agree on `max_requests` and the number of destinations |
     | `autoreset_mode` | NEXT_STEP | an `AutoresetMode` or its value |
     | `hold_finished` | `False` | under DISABLED: finished rows wait instead of raising |
     | any field of `CloudEdgeConfig` | | laid over the config of each row |
@@ -89,6 +89,8 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         self._layout = self._make_layout(first)
         self.state = CloudEdgeState(num_envs, self._width, self._slots)
         self._buffer = np.zeros(self._layout.size, np.float32)
+        shape = (self._width,)
+        self._mask_shape = shape if self.single_action_space.shape == () else (self._slots, *shape)
         if self.vector_reward:
             self.reward_space = reward_space()
 
@@ -109,8 +111,13 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         """Return the kernels that advance all rows, and that start some."""
 
     @abstractmethod
+    def _legal(self) -> NDArray[np.int8]:
+        """Return the masks of all rows from the state, fresh."""
+
     def _action_mask(self, rows: Any = slice(None)) -> NDArray[np.int8]:
-        """Return the masks of some rows, fresh."""
+        """Return the masks of some rows from the observation that the kernel has just written, fresh."""
+        legal = self._layout.batch(self._buffer)["legal"][rows]
+        return (legal > 0).view(np.int8).reshape(-1, *self._mask_shape)  # nothing is said of skipped rows
 
     @property
     def undefined_metrics(self) -> dict[str, Any]:
@@ -128,7 +135,7 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return the masks of valid actions, bool, flat in each row."""
-        return self._action_mask().astype(bool).reshape(self.num_envs, -1)
+        return self._legal().astype(bool).reshape(self.num_envs, -1)
 
     def assignment_log(self, row: int) -> NDArray[Any]:
         """Return a row for each request that has arrived; see `metrics.assignment_log`."""
@@ -138,10 +145,10 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         """Return the metrics of a row's episode so far, None where undefined (final once truncated)."""
         return episode_metrics(self.state, row)
 
-    def _make_renderer(self) -> Any:
+    def _make_renderer(self, render_mode: str) -> Any:
         from routing_gym.cloud_edge.rendering import make_renderer
 
-        return make_renderer(self.render_mode, self.metadata["render_fps"])
+        return make_renderer(render_mode, self.metadata["render_fps"])
 
     def _advance(
         self, step: NDArray[np.bool_], skip: NDArray[np.bool_], actions: NDArray[Any] | None
@@ -150,7 +157,7 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         if actions is not None:
             self._place(step, actions)
         self._buffer = np.empty(self._layout.size, np.float32)
-        self._kernels()[0](*self.state.arguments, self._buffer)
+        self._kernels()[0](self.state.arguments, self._buffer)
 
     @abstractmethod
     def _place(self, step: NDArray[np.bool_], actions: NDArray[Any]) -> None:
@@ -158,7 +165,7 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
 
     def _start(self, rows: list[int]) -> NDArray[np.int8]:
         chosen = np.array(rows, np.int64)
-        self._kernels()[1](chosen, *self.state.arguments, self._buffer)
+        self._kernels()[1](chosen, self.state.arguments, self._buffer)
         return self._action_mask(chosen)
 
     def _outcome(self) -> tuple[NDArray[Any], NDArray[np.bool_], dict[str, NDArray[Any]]]:
@@ -202,8 +209,8 @@ class CloudEdgeBatchVector(CloudEdgeVectorEnv):
     def _kernels(self) -> tuple[Any, Any]:
         return advance_batch, start_batch
 
-    def _action_mask(self, rows: Any = slice(None)) -> NDArray[np.int8]:
-        return self.state.tables[rows, LEGAL].astype(np.int8)
+    def _legal(self) -> NDArray[np.int8]:
+        return self.state.tables[:, :, LEGAL].astype(np.int8)
 
     def _place(self, step: NDArray[np.bool_], actions: NDArray[Any]) -> None:
         self.state.slots["choice"][step] = actions[step]
@@ -224,14 +231,11 @@ class CloudEdgeRequestVector(CloudEdgeVectorEnv):
     def _kernels(self) -> tuple[Any, Any]:
         return advance_request, start_request
 
-    def _action_mask(self, rows: Any = slice(None)) -> NDArray[np.int8]:
-        state = self.state
-        chosen = np.arange(self.num_envs)[rows]
-        position = state.rows["position"][chosen]
-        # At an episode's end the walk is over, and any answer will do.
-        slots = state.slots["order"][chosen, np.minimum(position, self._slots - 1)]
-        mask = state.tables[chosen, LEGAL, slots].astype(np.int8)
-        mask[state.rows["batch"][chosen] == 0] = 1
+    def _legal(self) -> NDArray[np.int8]:
+        state, rows = self.state, np.arange(self.num_envs)
+        slots = state.slots["order"][rows, state.rows["position"]]
+        mask = state.tables[rows, slots, LEGAL].astype(np.int8)
+        mask[state.rows["batch"] == 0] = 1  # at an episode's end any answer will do
         return mask
 
     def _place(self, step: NDArray[np.bool_], actions: NDArray[Any]) -> None:

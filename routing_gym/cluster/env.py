@@ -174,10 +174,10 @@ class InferenceCluster(RoutingEnv):
             self._state.outcome(0), Horizon.of(workload), int(self._state.rows["invalid_actions"][0])
         )
 
-    def _make_renderer(self) -> Any:
+    def _make_renderer(self, render_mode: str) -> Any:
         from routing_gym.cluster.rendering import make_renderer
 
-        return make_renderer(self.render_mode, self.metadata["render_fps"])
+        return make_renderer(render_mode, self.metadata["render_fps"])
 
     def _checked(self, action: Any) -> int:
         try:

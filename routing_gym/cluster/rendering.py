@@ -1,54 +1,52 @@
 """Pictures of a running episode: text (`ansi`), frames (`rgb_array`) and a window (`human`).
 
-Nothing is remembered between two pictures: all is read from the state, and nothing written to it.
-The colours are Okabe and Ito's, which the colour-blind tell apart; shape or text says the same.
+All is read from the state, and nothing written to it.
 """
 
 from __future__ import annotations
 
-import os
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from gymnasium.error import DependencyNotInstalled, ResetNeeded
-from numpy.typing import NDArray
+from gymnasium.error import ResetNeeded
 
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.state import NONE, ClusterState
+from routing_gym.common import drawing
+from routing_gym.common.drawing import (
+    BARS,
+    BLUE,
+    CARD,
+    GREEN,
+    GREY,
+    INK,
+    LEFT,
+    LINE,
+    ORANGE,
+    RIGHT,
+    VERMILION,
+    FrameRenderer,
+    Pen,
+    TextRenderer,
+)
 from routing_gym.common.percentiles import nearest_rank
 
 SHOWN = 24  # replicas drawn or listed; the others are summed up
 TALLEST = 3.0  # the demand of a full block, in reference requests
-COLUMNS = 92  # of the text
-BARS = "▁▂▃▄▅▆▇█"
 
-RGB = tuple[int, int, int]
-INK, GREY, LINE, CARD = (26, 26, 26), (88, 88, 88), (190, 190, 190), (241, 242, 245)
-PAPER, MISSED = (255, 255, 255), (250, 214, 190)
-BLUE, GREEN, VERMILION, ORANGE = (0, 114, 178), (0, 158, 115), (213, 94, 0), (230, 159, 0)
+MISSED = (250, 214, 190)
 
 # Pixels. A replica that is TALL has a second line.
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 24, 936, 156, 112
+TOP, BOTTOM = 156, 112
 ROOM, LEAST, MOST, TALL = 276, 24, 92, 56
 NAME, SERVICE, SLOT, COUNT, QUEUE, QUEUE_WIDTH = 42, 186, 306, 464, 476, 450
 BINS = 114  # of the strip above the time bar
 
 
 def make_renderer(render_mode: str, fps: int) -> TextRenderer | FrameRenderer:
-    """Return the renderer of a mode.
-
-    Args:
-        render_mode: `ansi`, `rgb_array` or `human`.
-        fps: pictures per second that a window shows at most.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: frames and windows need pygame.
-    """
-    if render_mode == "ansi":
-        return TextRenderer()
-    return FrameRenderer(fps if render_mode == "human" else None)
+    """Return the renderer of a mode; see `drawing.make_renderer`."""
+    return drawing.make_renderer(render_mode, fps, "Routing Gym: inference cluster", _write, _draw)
 
 
 class _Scene:
@@ -170,24 +168,15 @@ class _Scene:
         return [event for event in events if event[0] <= 1.0]
 
 
-class TextRenderer:
-    """Renders plain text, 92 columns wide."""
-
-    def render(self, state: ClusterState, e: int, config: ClusterConfig) -> str:
-        """Return row `e` of the state as text."""
-        from rich.console import Console
-        from rich.table import Table
-
-        scene, width = _Scene(state, e, config), COLUMNS - 2
-        names = ("  replica", "health", "service ms", "in service", "waiting", "queue")
-        table = Table(*names, box=None, padding=(0, 2, 0, 0), header_style="")
-        for column in table.columns[:-1]:
-            column.no_wrap = True  # what is too long shortens the queue
-        for i, replica in enumerate(scene.replicas[:SHOWN]):
-            share, doing = scene.service(i)
-            waiting = scene.queue(i)
-            queue = ["x" if scene.late(r) else BARS[int(7 * scene.size(r))] for r in waiting]
-            table.add_row(
+def _write(state: ClusterState, e: int, config: ClusterConfig) -> str:
+    scene = _Scene(state, e, config)
+    rows = []
+    for i, replica in enumerate(scene.replicas[:SHOWN]):
+        share, doing = scene.service(i)
+        waiting = scene.queue(i)
+        queue = ["x" if scene.late(r) else BARS[int(7 * scene.size(r))] for r in waiting]
+        rows.append(
+            (
                 f"{'>' if i == scene.last_replica else ' '} R{i}",
                 scene.health(i),
                 f"{replica['service_ewma']:.1f} / {config.replica_service_ms[i]:.3g}",
@@ -195,118 +184,39 @@ class TextRenderer:
                 f"{len(waiting):>7}",
                 "".join(queue[:25]) + ("…" if len(queue) > 25 else ""),
             )
-        bar = ["=" if k * scene.end_ms < scene.now_ms * width else "-" for k in range(width)]
-        for share, _ in scene.events():
-            bar[min(int(share * width), width - 1)] = "|"
-        events = [f"{share * scene.end_ms / 1000:.4g} s {what}" for share, what in scene.events()]
-        title = f"{config.scenario} · {scene.condition()}"
-        now = f"{scene.now_ms / 1000:.3f} of {scene.end_ms / 1000:g} s"
-        figures, whom = scene.figures()
-        console = Console(width=COLUMNS, height=COLUMNS, color_system=None, force_jupyter=False, markup=False)
-        with console.capture() as capture:
-            console.print(f"{title}{now:>{max(COLUMNS - len(title), 1)}}\n[{''.join(bar)}]")
-            console.print(f"events: {', '.join(events) or 'none'}")
-            console.print(", ".join(" ".join(figure) for figure in figures), f"({whom})\n")
-            console.print(table, f"  {scene.others()}", sep="\n")
-            console.print("next: {}\nlast: {} (>)".format(*scene.next_and_last()))
-            console.print("queue: a bar is a request, as high as its demand; x: past its deadline")
-        return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""
+        )
+    events = scene.events()
+    times = [f"{share * scene.end_ms / 1000:.4g} s {what}" for share, what in events]
+    now = f"{scene.now_ms / 1000:.3f} of {scene.end_ms / 1000:g} s"
+    figures, whom = scene.figures()
+    return drawing.plain_text(
+        drawing.spread(f"{config.scenario} · {scene.condition()}", now),
+        drawing.text_time_bar(scene.now_ms / scene.end_ms, events),
+        f"events: {', '.join(times) or 'none'}",
+        f"{', '.join(' '.join(figure) for figure in figures)} ({whom})\n",
+        drawing.text_table(("  replica", "health", "service ms", "in service", "waiting", "queue"), rows),
+        f"  {scene.others()}",
+        "next: {}\nlast: {} (>)".format(*scene.next_and_last()),
+        "queue: a bar is a request, as high as its demand; x: past its deadline",
+    )
 
 
-class FrameRenderer:
-    """Renders frames, which needs no display, or shows them in a window.
-
-    Args:
-        fps: None for frames; otherwise how many per second the window shows at most.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: pygame is not installed.
-    """
-
-    def __init__(self, fps: int | None = None) -> None:
-        # It would greet on standard output, which belongs to the user's program.
-        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        try:
-            import pygame
-        except ImportError as error:
-            hint = 'pygame is not installed, run: pip install "routing-gym[render]"'
-            raise DependencyNotInstalled(hint) from error
-        self.pygame, self.fps = pygame, fps
-        self._window: Any = None
-
-    def render(self, state: ClusterState, e: int, config: ClusterConfig) -> NDArray[Any] | None:
-        """Draw row `e` of the state; return uint8 (H, W, 3), both even and fixed by N, or None."""
-        surface = self._draw(_Scene(state, e, config))
-        if self.fps is None:
-            pixels = np.frombuffer(self.pygame.image.tobytes(surface, "RGB"), np.uint8)
-            return pixels.reshape(surface.get_height(), WIDTH, 3).copy()
-        if self._window is None:
-            self.pygame.display.init()
-            self.pygame.display.set_caption("Routing Gym: inference cluster")
-            self._window = self.pygame.display.set_mode(surface.get_size())
-            self._clock = self.pygame.time.Clock()
-        self._window.blit(surface, (0, 0))
-        self.pygame.event.pump()
-        self.pygame.display.flip()
-        self._clock.tick(self.fps)
-        return None
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        if self._window is not None:
-            self.pygame.display.quit()
-            self._window = None
-
-    def _draw(self, scene: _Scene) -> Any:
-        count = len(scene.replicas)
-        height = min(max(ROOM // count, LEAST), MOST)
-        end = TOP + min(count, SHOWN) * height
-        total = end + (LEAST if count > SHOWN else 0) + BOTTOM
-        surface = self.pygame.Surface((WIDTH, total + total % 2), 0, 32)
-        surface.fill(PAPER)
-        pen = _Pen(self.pygame, surface)
-        _draw_header(pen, scene)
-        for i in range(min(count, SHOWN)):
-            _draw_replica(pen, scene, i, TOP + i * height, height)
-        pen.text(NAME, end + 12, scene.others(), 20, GREY)
-        _draw_time(pen, scene, total - BOTTOM + 14)
-        return surface
+def _draw(pygame: Any, state: ClusterState, e: int, config: ClusterConfig) -> Pen:
+    scene = _Scene(state, e, config)
+    count = len(scene.replicas)
+    height = min(max(ROOM // count, LEAST), MOST)
+    end = TOP + min(count, SHOWN) * height
+    total = end + (LEAST if count > SHOWN else 0) + BOTTOM
+    pen = Pen.on_paper(pygame, total)
+    _draw_header(pen, scene)
+    for i in range(min(count, SHOWN)):
+        _draw_replica(pen, scene, i, TOP + i * height, height)
+    pen.text(NAME, end + 12, scene.others(), 20, GREY)
+    _draw_time(pen, scene, total - BOTTOM + 14)
+    return pen
 
 
-@lru_cache(maxsize=1024)
-def _written(pygame: Any, text: str, size: int, colour: RGB) -> Any:
-    # In pygame's own font, which is the same everywhere. It is loaded anew, as anyone may have
-    # called pygame.quit(), and drawn large and shrunk, as hinting distorts its small letters.
-    pygame.font.init()
-    large = pygame.font.Font(None, 4 * size).render(text, True, colour)
-    return pygame.transform.smoothscale(large, (large.get_width() // 4, large.get_height() // 4))
-
-
-class _Pen(NamedTuple):
-    pygame: Any
-    surface: Any
-
-    def text(self, x: float, y: float, text: str, size: int, colour: RGB = INK, align: float = 0) -> float:
-        """Write, centred at height y, from x (align 0) or up to x (1); return the width."""
-        written = _written(self.pygame, text, size, colour)
-        width, height = written.get_size()
-        self.surface.blit(written, (round(x - align * width), round(y - height / 2)))
-        return float(width)
-
-    def box(self, x: float, y: float, w: float, h: float, colour: RGB, line: int = 0) -> None:
-        rect = (round(x), round(y), round(x + w) - round(x), round(y + h) - round(y))
-        self.pygame.draw.rect(self.surface, colour, rect, line)
-
-    def request(self, x: float, base: float, w: float, h: float, late: bool) -> None:
-        """Draw a waiting request: filled, or hollow where it is past its deadline."""
-        h = max(h, 4)
-        self.box(x, base - h, w, h, *((VERMILION, 2) if late else (BLUE, 0)))
-
-
-def _draw_header(pen: _Pen, scene: _Scene) -> None:
+def _draw_header(pen: Pen, scene: _Scene) -> None:
     x = LEFT + pen.text(LEFT, 30, scene.config.scenario, 38)
     pen.text(x + 14, 33, scene.condition(), 23, GREY)
     x = RIGHT - pen.text(RIGHT, 33, f"of {scene.end_ms / 1000:g} s", 23, GREY, align=1)
@@ -324,11 +234,11 @@ def _draw_header(pen: _Pen, scene: _Scene) -> None:
     for x, caption in ((NAME, "replica"), (SERVICE, "service / nominal"), (SLOT, "in service")):
         pen.text(x, 143, caption, 18, GREY)
     x = QUEUE + pen.text(QUEUE, 143, "waiting, height is demand", 18, GREY) + 22
-    pen.request(x, 149, 8, 12, late=True)
+    pen.block(x, 149, 8, 12, marked=True)
     pen.text(x + 14, 143, "past its deadline", 18, GREY)
 
 
-def _draw_replica(pen: _Pen, scene: _Scene, i: int, top: float, height: float) -> None:
+def _draw_replica(pen: Pen, scene: _Scene, i: int, top: float, height: float) -> None:
     replica, config, tall = scene.replicas[i], scene.config, height >= TALL
     height, size = (height - 8, 28) if tall else (height - 2, 22)
     middle = top + height / 2
@@ -356,7 +266,7 @@ def _draw_replica(pen: _Pen, scene: _Scene, i: int, top: float, height: float) -
     share, doing = scene.service(i)
     wide = 106 if tall else 34
     pen.box(SLOT - 1, line - 9, wide + 2, 18, GREY, line=1)
-    pen.request(SLOT, line + 8, wide * share, 16, scene.late(replica["in_flight"]))
+    pen.block(SLOT, line + 8, wide * share, 16, scene.late(replica["in_flight"]))
     pen.text(SLOT if tall else SLOT + wide + 8, second, doing, 20)
 
     queue, base = scene.queue(i), top + height - (14 if tall else 3)
@@ -366,12 +276,12 @@ def _draw_replica(pen: _Pen, scene: _Scene, i: int, top: float, height: float) -
     pen.box(QUEUE, base, room * pitch, 1, LINE)
     for k, r in enumerate(queue[:room]):
         x, h = QUEUE + k * pitch, (base - top - 4) * scene.size(r)
-        pen.request(x, base, pitch - 1, h, scene.late(r))
+        pen.block(x, base, pitch - 1, h, scene.late(r))
         if tall and r == scene.last:
             pen.box(x, base + 3, pitch - 1, 6, ORANGE)
 
 
-def _draw_time(pen: _Pen, scene: _Scene, top: float) -> None:
+def _draw_time(pen: Pen, scene: _Scene, top: float) -> None:
     width, height, step = RIGHT - LEFT, 40, (RIGHT - LEFT) / BINS
     bins = (scene.requests["arrival"] * (BINS / scene.end_ms)).astype(int)
     arrived = np.bincount(bins, minlength=BINS)
@@ -384,15 +294,6 @@ def _draw_time(pen: _Pen, scene: _Scene, top: float) -> None:
         made, known = height * on_time[k] / arrived[k], height * settled[k] / arrived[k]
         pen.box(LEFT + k * step, base - made, step - 1, made, BLUE)
         pen.box(LEFT + k * step, base - height, step - 1, known - made, MISSED)
-    pen.box(LEFT, base + 3, width, 7, LINE)
-    pen.box(LEFT, base + 3, width * scene.now_ms / scene.end_ms, 7, INK)
-    free = float(LEFT)
     warm_up = scene.config.warmup_ms / scene.end_ms
-    for share, what in sorted([(warm_up, "measured from here"), *scene.events()]):
-        x = LEFT + share * width
-        pen.box(x - 1, base - height - 4, 2, height + 20, INK)
-        half = _written(pen.pygame, what, 20, INK).get_width() / 2
-        x = min(max(x, LEFT + half), RIGHT - half)
-        if x - half >= free:  # what would overlap is left out; its mark is there
-            pen.text(x, base + 26, what, 20, align=0.5)
-            free = x + half + 10
+    marks = [(warm_up, "measured from here"), *scene.events()]
+    pen.time_bar(base, height, scene.now_ms / scene.end_ms, marks)

@@ -121,10 +121,10 @@ class InferenceClusterVector(RoutingVectorEnv):
         invalid = int(self.state.rows["invalid_actions"][row])
         return episode_metrics(self.state.outcome(row), Horizon.of(workload), invalid)
 
-    def _make_renderer(self) -> Any:
+    def _make_renderer(self, render_mode: str) -> Any:
         from routing_gym.cluster.rendering import make_renderer
 
-        return make_renderer(self.render_mode, self.metadata["render_fps"])
+        return make_renderer(render_mode, self.metadata["render_fps"])
 
     def _advance(
         self, step: NDArray[np.bool_], skip: NDArray[np.bool_], actions: NDArray[Any] | None

@@ -32,7 +32,7 @@ class BufferLayout:
     """
 
     def __init__(self, rows: int, sizes: Mapping[str, int], hidden: Container[str] = ()) -> None:
-        """Lay out fields of the given sizes per row; `hidden` ones are written, and left out of observations."""
+        """Lay out fields of the given sizes per row; `hidden` ones are written but not shown."""
         self.names = tuple(name for name in sizes if name not in hidden)
         self._shapes = tuple((rows, sizes[name]) for name in self.names)
         slices, first = [], 0

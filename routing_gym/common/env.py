@@ -68,7 +68,7 @@ class RoutingEnv(gym.Env[Any, Any]):
         """Hand a checked action to the kernel."""
 
     @abstractmethod
-    def _make_renderer(self) -> Any:
+    def _make_renderer(self, render_mode: str) -> Any:
         """Return what draws frames in this render mode."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class RoutingEnv(gym.Env[Any, Any]):
             gym.logger.warn("render() needs a render_mode; pass one to gym.make")
             return None
         if self._renderer is None:
-            self._renderer = self._make_renderer()
+            self._renderer = self._make_renderer(self.render_mode)
         return self._renderer.render(self._state, 0, self.config)
 
     def close(self) -> None:

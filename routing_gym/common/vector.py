@@ -102,7 +102,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         """Return all rows' observations, over the buffer last written."""
 
     @abstractmethod
-    def _make_renderer(self) -> Any:
+    def _make_renderer(self, render_mode: str) -> Any:
         """Return what draws one row's frames in this render mode."""
 
     @abstractmethod
@@ -258,7 +258,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             gym.logger.warn("render() needs a render_mode; pass one to gym.make_vec")
             return None
         while len(self._renderers) < self.num_envs:
-            self._renderers.append(self._make_renderer())
+            self._renderers.append(self._make_renderer(self.render_mode))
         return tuple(
             renderer.render(self.state, row, config)
             for row, (renderer, config) in enumerate(zip(self._renderers, self.configs, strict=True))

@@ -167,14 +167,17 @@ def _convergence(
 
 
 def mean_convergence(found: Sequence[Any]) -> tuple[Any, Any]:
-    """Return instants (n,), s, and the mean over searches of the best J so far (n,), from when all have one.
+    """Return instants (n,), s, and the mean over searches of the best J so far (n,).
+
+    They go from when all have one until nine in ten are over: a single one that was held up says little.
 
     Args:
         found: per search (k, 2), when it found what, and its J.
     """
-    begin, end = max(one[0, 0] for one in found), max(one[-1, 0] for one in found)
-    instants = np.geomspace(begin, max(end, begin), INSTANTS)
-    instants[0] = begin  # rounded, it may be before it
+    begin = max(one[0, 0] for one in found)
+    end = np.percentile([one[-1, 0] for one in found], 90, method="inverted_cdf")
+    # Rounded, an instant may be before the first of them.
+    instants = np.maximum(np.geomspace(begin, max(end, begin), INSTANTS), begin)
     held = [one[np.searchsorted(one[:, 0], instants, side="right") - 1, 1] for one in found]
     return instants, np.mean(held, axis=0)
 

@@ -210,10 +210,10 @@ def play(
         progress: as for `run_jobs`.
     """
     router = shard[0].router
-    policy = make_policy(router.name, **router.params)
-    if policy.family in TIMED_FAMILIES:
+    if policy_class(router.name).family in TIMED_FAMILIES:
         yield from _play_in_turn(shard, curves, Bounds() if gap else None, progress)
         return
+    policy = make_policy(router.name, **router.params)
     envs = _make_envs(policy.family, shard)
     begin = envs.reset(seed=[job.seed for job in shard])
     if isinstance(policy, Yardstick):

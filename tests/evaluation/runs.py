@@ -163,11 +163,13 @@ class Half(Yardstick):
         return {"arrivals": len(episode.arrivals.arrival_ms), "attainment": 0.5}
 
 
-def install(monkeypatch: pytest.MonkeyPatch, **classes: str) -> None:
-    """Register routers `cluster/NAME` for a test, given as the names of their classes here."""
+def install(
+    monkeypatch: pytest.MonkeyPatch, module: str = __name__, family: str = "cluster", **classes: str
+) -> None:
+    """Register routers `FAMILY/NAME` for a test, given as the names of their classes, by default here."""
     known = registry._registered()
     for name, cls in classes.items():
-        known[f"cluster/{name}"] = EntryPoint(f"cluster/{name}", f"{__name__}:{cls}", GROUP)
+        known[f"{family}/{name}"] = EntryPoint(f"{family}/{name}", f"{module}:{cls}", GROUP)
     monkeypatch.setattr(registry, "_registered", lambda: known)
     Spy.seen.clear()
 

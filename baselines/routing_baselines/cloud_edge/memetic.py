@@ -42,10 +42,10 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11))
 
 
 class Legal(NamedTuple):
-    """The legal sets D_r: of request r, the first `count[r]` entries of `destinations[r]`, ascending."""
+    """The legal sets D_r: of request r, the first `sizes[r]` entries of `destinations[r]`, ascending."""
 
     destinations: Ints  # (R, M)
-    count: Ints  # (R,)
+    sizes: Ints  # (R,)
 
 
 class Operators(NamedTuple):
@@ -101,13 +101,13 @@ def distinct_pair(count: int, random: Words) -> tuple[int, int]:
 def legal_sets(legal: NDArray[np.bool_]) -> Legal:
     """List each request's legal destinations (Algorithm 1, line 4)."""
     destinations = np.zeros(legal.shape, np.int64)
-    count = np.zeros(len(legal), np.int64)
+    sizes = np.zeros(len(legal), np.int64)
     for r in range(len(legal)):
         for d in range(legal.shape[1]):
             if legal[r, d]:
-                destinations[r, count[r]] = d
-                count[r] += 1
-    return Legal(destinations, count)
+                destinations[r, sizes[r]] = d
+                sizes[r] += 1
+    return Legal(destinations, sizes)
 
 
 @njit
@@ -171,11 +171,11 @@ def first_population(
     tables: BatchTables, legal: Legal, fixed: Floats, operators: Operators, size: int, random: Words
 ) -> Population:
     """Return one load-aware and `size` - 1 random legal chromosomes (Algorithm 2), scored."""
-    genes = np.empty((size, len(legal.count)), np.int64)
+    genes = np.empty((size, len(legal.sizes)), np.int64)
     genes[0] = earliest_finish(tables, longest_first(tables))
     for p in range(1, size):
-        for r in range(len(legal.count)):
-            genes[p, r] = legal.destinations[r, below(legal.count[r], random)]
+        for r in range(len(legal.sizes)):
+            genes[p, r] = legal.destinations[r, below(legal.sizes[r], random)]
     terms = population_terms(tables, genes)
     return Population(genes, terms, scores(terms, fixed, tables.weights, operators))
 
@@ -210,8 +210,8 @@ def other_destination(legal: Legal, r: int, current: int, k: int) -> int:
 def mutate(chromosome: Ints, legal: Legal, rate: float, random: Words) -> None:
     """Change each gene with probability `rate`, in place; all other legal destinations are as likely."""
     for r in range(len(chromosome)):
-        if uniform(random) < rate and legal.count[r] > 1:
-            k = below(legal.count[r] - 1, random)
+        if uniform(random) < rate and legal.sizes[r] > 1:
+            k = below(legal.sizes[r] - 1, random)
             chromosome[r] = other_destination(legal, r, chromosome[r], k)
 
 
@@ -248,7 +248,7 @@ def repair(
     a = b = last_to_finish(tables, chromosome, work)
     new_a = new_b = current = chromosome[a]
 
-    last, left = a, legal.count[a] - 1
+    last, left = a, legal.sizes[a] - 1
     others = np.arange(left)
     for _ in range(min(trials // 2, left)):
         k = below(left, random)
@@ -337,5 +337,5 @@ def generation(
 @njit
 def best_of(population: Population, fixed: Floats, weights: Floats) -> tuple[int, float]:
     """Return the index of the fittest chromosome, and its J by the fixed bounds."""
-    best = np.argmin(population.fitness)
+    best = int(np.argmin(population.fitness))
     return best, objective(population.terms[best], fixed, weights)

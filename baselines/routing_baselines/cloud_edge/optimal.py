@@ -83,7 +83,7 @@ def solve(
     Args:
         tables: the batch.
         incumbent: an assignment (R,) to do better than.
-        time_limit_s: when to stop; by default the router's.
+        time_limit_s: how long HiGHS may take, s; by default the router's.
 
     Raises:
         ValueError: tables that do not fit together, or a negative weight of the completion time.
@@ -109,7 +109,7 @@ def solve(
 def proven_bound(
     tables: BatchTables, incumbent: ArrayLike | None = None, time_limit_s: float | None = None
 ) -> float:
-    """Return a lower bound of J of every assignment of a batch: the `bound` of `solve`, and raises as that."""
+    """Return a lower bound of J of every assignment of a batch: the `bound` of `solve`; raises as it."""
     return solve(tables, incumbent, time_limit_s).bound
 
 
@@ -126,15 +126,11 @@ def _highspy() -> Any:
 def _branch_and_bound(search: _Search, relaxation: Relaxation, limit: float) -> None:
     highspy = _highspy()
     program = _Program(search, relaxation)
-    remaining = limit - search.seconds
-    if remaining <= 0.0:
-        search.status = "time limit"
-        return
     solver = highspy.Highs()
     options = {
         "output_flag": False,
         "threads": 1,
-        "time_limit": remaining,
+        "time_limit": limit,
         "mip_rel_gap": 0.0,
         "mip_abs_gap": FEASIBILITY,
         "mip_feasibility_tolerance": FEASIBILITY,
@@ -154,7 +150,7 @@ def _branch_and_bound(search: _Search, relaxation: Relaxation, limit: float) -> 
     if status == highspy.HighsModelStatus.kTimeLimit:
         search.status = "time limit"
     if status in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kTimeLimit):
-        search.bound = max(search.bound, float(info.mip_dual_bound) / SCALE)
+        search.bound = max(search.bound, float(info.mip_dual_bound) / SCALE - relaxation.rounding)
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             search.try_assignment(program.assignment(np.array(solver.getSolution().col_value)))
 
@@ -162,18 +158,18 @@ def _branch_and_bound(search: _Search, relaxation: Relaxation, limit: float) -> 
 class _Program:
     """The assignments that can have a lower J than the incumbent, as a mixed-integer program.
 
-    Columns: x(r, d) in {0, 1} for every pair whose bound is below the incumbent, in the order of requests;
-    λ = `SCALE` · rate · (T − floor), where no better assignment completes before `floor`; and y(d) in {0, 1} for each
-    destination that is too far behind to be used by then. With W_k(d) = Σ_{r <= k} T_infer(r, d)/S_d · x(r, d):
+    Columns: x(r, d) in {0, 1} for every pair whose bound is below the incumbent; λ = SCALE · rate ·
+    (T − floor), where no better assignment completes before `floor`; and y(d) in {0, 1} for each destination
+    too far behind to finish anything by then. With W_k(d) = Σ_{r <= k} T_infer(r, d)/S_d · x(r, d):
 
         Σ_d x(r, d) = 1
-        T >= floor + Σ_d (direct(r, d) − floor)⁺ x(r, d)                               for each r
-        T >= B_d + W_l(d) + t(d) + (T_trans(k, d) − t(d)) x(k, d)                      for each d and k
-        T >= floor + (B_d + t(d) − floor) y(d) + … as above,   x(r, d) <= y(d)         with y(d)
+        T >= floor + Σ_d (direct(r, d) − floor)⁺ x(r, d)                              for each r
+        T >= B_d + W_l(d) + t(d) + (T_trans(k, d) − t(d)) x(k, d)                     for each d and k
+        T >= floor + (B_d + t(d) − floor) y(d) + … as above,   x(r, d) <= y(d)        with y(d)
 
     t(d) is the least T_trans on d: whichever request is last in the queue finishes no sooner than with that.
-    l >= k is the last request up to which no T_trans is below that of k, so whichever of them is last finishes
-    no sooner than with k's.
+    l >= k is the last request up to which no T_trans is below k's: if k is used, whichever of those is last
+    finishes no sooner than with k's.
     """
 
     def __init__(self, search: _Search, relaxation: Relaxation) -> None:
@@ -183,7 +179,8 @@ class _Program:
         keep = relaxation.pair_bounds() < best
         keep[np.arange(count), search.assignment] = True
         completion = float(search.evaluator.terms(search.assignment)[3])
-        self.floor = min(completion, float(relaxation.caps[relaxation.values < best].min()))
+        reach = relaxation.values - relaxation.rounding < best
+        self.floor = min(completion, float(relaxation.caps[reach].min()))
         self.keep = keep
         self.column = np.full(keep.shape, -1)
         self.column[keep] = np.arange(keep.sum())
@@ -272,7 +269,7 @@ class Optimal(BatchRouter):
     It is optimal for a window, not for an episode: it does not mind what backlog it leaves behind.
 
     Args:
-        time_limit_s: when to stop the search of one batch, s; the best assignment so far is taken.
+        time_limit_s: how long HiGHS may take over a batch, s; the best assignment by then is taken.
 
     Raises:
         ImportError: highspy is not installed.

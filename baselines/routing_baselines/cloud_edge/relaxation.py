@@ -1,12 +1,12 @@
 """A lower bound of J in well under a millisecond: one cap on the completion time, no queues.
 
-Given T, J is a sum over requests of what each pair costs, plus what T costs. If nothing finishes after a cap C,
-then no request is on a destination where it would finish after C even without a queue; so
+Given T, J is a sum over requests of what each pair costs, plus what T costs. If nothing finishes after a cap
+C, then no request is on a destination where it would finish after C even without a queue; so
 
     J >= Σ_r min over d with B_d + T_infer + T_trans <= C of pair(r, d) + rate · (C − lo_T)   for C <= T < C',
 
-where C' is the next finish time without a queue. The least of that over all such C bounds every assignment
-from below. With one pair fixed, the same sum bounds every assignment that uses the pair.
+where C' is the next finish time without a queue. The least of that over all C bounds every assignment from
+below. With one pair fixed, the same sum bounds every assignment that uses the pair.
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ def relax(tables: BatchTables, bounds: Floats) -> Relaxation:
 @njit
 def _direct(tables: BatchTables) -> Floats:
     """Return when each request would finish on each destination without a queue, s (R, M)."""
-    direct = np.full(tables.infer.shape, np.inf)
-    for r in range(direct.shape[0]):
-        for d in range(direct.shape[1]):
+    count, width = tables.infer.shape
+    direct = np.full((count, width), np.inf)
+    for r in range(count):
+        for d in range(width):
             if tables.legal[r, d]:
                 infer = tables.infer[r, d]
                 direct[r, d] = finish_time(

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from routing_gym.cloud_edge.evaluator import BatchEvaluator, BatchTables
-from tests.cloud_edge.cases import compiled
+from tests.cloud_edge.cases import compiled, random_assignments
 from tests.cloud_edge.cases import random_batch as random_case
 
 Chromosome = list[int]
@@ -28,6 +28,25 @@ def tables(draw: st.DrawFn, max_requests: int = 7, max_destinations: int = 5) ->
     """Draw such a batch."""
     shape = draw(st.integers(1, max_requests)), draw(st.integers(1, max_destinations))
     return random_tables(draw(st.integers(0, 2**32)), *shape)
+
+
+def batch(infer: Any, **fields: Any) -> BatchTables:
+    """Return a batch (R, M) with these service times; the rest is nothing unless told."""
+    infer = np.array(infer, float)
+    zero = np.zeros_like(infer)
+    known = {"loss": zero, "cost": zero, "energy": zero, "infer": infer, "transfer": zero}
+    known |= {"legal": zero == 0, "backlog": zero[0], "speedup": zero[0] + 1, "weights": np.full(4, 0.25)}
+    chosen = {name: np.array(value, known[name].dtype) for name, value in fields.items()}
+    return BatchTables(**{**known, **chosen})
+
+
+def random_legal(batch: BatchTables, rng: np.random.Generator, size: int) -> np.ndarray:
+    """Return random legal chromosomes (size, R)."""
+    return np.array(random_assignments(rng, batch.legal, size))
+
+
+def is_legal(batch: BatchTables, chromosomes: np.ndarray) -> bool:
+    return bool(batch.legal[np.arange(chromosomes.shape[-1]), chromosomes].all())
 
 
 class Random:

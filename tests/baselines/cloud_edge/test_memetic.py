@@ -14,7 +14,7 @@ from routing_baselines.cloud_edge import memetic
 from routing_baselines.cloud_edge.memetic import Operators, Population
 from routing_baselines.cluster.sampling import splitmix64, uniform
 from routing_gym.cloud_edge.evaluator import BatchEvaluator, BatchTables, population_terms
-from tests.baselines.cloud_edge.cema_reference import random_tables, tables
+from tests.baselines.cloud_edge.cema_reference import batch, is_legal, random_legal, random_tables, tables
 
 SEEDS = st.integers(0, 2**64 - 1)
 PUBLISHED = Operators(0.9, 0.1, 3, 0.5, 8, True)
@@ -28,26 +28,6 @@ def words(seed: int) -> np.ndarray:
 def chi_square(counts: Any, shares: Any) -> float:
     counts, expected = np.asarray(counts, float), np.asarray(shares) * np.sum(counts)
     return float(((counts - expected) ** 2 / expected).sum())
-
-
-def batch(infer: Any, **fields: Any) -> BatchTables:
-    """Return a batch (R, M) with these service times; the rest is nothing unless told."""
-    infer = np.array(infer, float)
-    zero = np.zeros_like(infer)
-    known = {"loss": zero, "cost": zero, "energy": zero, "infer": infer, "transfer": zero}
-    known |= {"legal": zero == 0, "backlog": zero[0], "speedup": zero[0] + 1, "weights": np.full(4, 0.25)}
-    given_ = {name: np.array(value, known[name].dtype) for name, value in fields.items()}
-    return BatchTables(**{**known, **given_})
-
-
-def random_legal(batch: BatchTables, rng: np.random.Generator, size: int) -> np.ndarray:
-    legal = memetic.legal_sets(batch.legal)
-    k = rng.integers(0, legal.count, (size, len(legal.count)))
-    return np.take_along_axis(legal.destinations, k.T, axis=1).T.copy()
-
-
-def is_legal(batch: BatchTables, chromosomes: np.ndarray) -> bool:
-    return bool(batch.legal[np.arange(chromosomes.shape[-1]), chromosomes].all())
 
 
 # Random numbers
@@ -85,7 +65,7 @@ def test_all_ordered_pairs_are_as_likely_and_distinct() -> None:
 
 def test_legal_sets_list_the_legal_destinations() -> None:
     legal = memetic.legal_sets(np.array([[True, False, True], [False, True, False]]))
-    assert legal.count.tolist() == [2, 1]
+    assert legal.sizes.tolist() == [2, 1]
     assert legal.destinations[0, :2].tolist() == [0, 2]
     assert legal.destinations[1, 0] == 1
 
