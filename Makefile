@@ -1,8 +1,8 @@
 # The everyday verbs. Each is enough by itself in a fresh clone: it first builds .venv, with the
 # first suitable Python among $(PYTHON), python3 and python3.13 down to python3.10.
 #
-#   make compare ARGS="--scenario burst"      more arguments for the command behind a verb
-#   make test PYTHON=/path/to/python3.12      the Python to build .venv with
+#   make compare-cluster ARGS="--scenario burst"   more arguments for the command behind a verb
+#   make test PYTHON=/path/to/python3.12           the Python to build .venv with
 
 VENV = .venv
 BIN = $(VENV)/bin
@@ -11,16 +11,23 @@ PYTEST = $(BIN)/python -m pytest
 ARGS =
 # Test processes: each compiles the kernels once, so more than a few do not pay.
 JOBS = 2
+COMPARE = $(BIN)/routing-gym compare
+# A second run replaces the first, unless it goes on with it.
+AGAIN = $(if $(findstring --resume,$(ARGS)),,--overwrite)
 
-.PHONY: help compare bench test test-slow test-all lint format clean
+.PHONY: help compare compare-cluster compare-cloud-edge bench test test-slow test-all lint format clean
 .NOTPARALLEL:
 
 help: ## list these verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s%s\n", $$1, $$2 }' Makefile
 
-compare: $(VENV)/.plots ## run the comparison of the cluster's routers; tables here, files in results/compare
-	@case "$(ARGS)" in *--resume*) again= ;; *) again=--overwrite ;; esac; set -x; \
-	$(BIN)/routing-gym compare cluster --out results/compare $$again $(ARGS)
+compare: compare-cluster compare-cloud-edge ## run both comparisons; tables here, files in results/
+
+compare-cluster: $(VENV)/.plots ## compare the routers of the inference cluster
+	$(COMPARE) cluster --out results/cluster $(AGAIN) $(ARGS)
+
+compare-cloud-edge: $(VENV)/.plots ## compare the routers of cloud–edge batches
+	$(COMPARE) cloud-edge --out results/cloud-edge $(AGAIN) $(ARGS)
 
 bench: $(VENV)/.plots ## print how fast the environments are on this machine
 	$(BIN)/routing-gym bench $(ARGS)
@@ -66,15 +73,15 @@ $(VENV)/.created: $(BIN)/python
 
 # .created is away while pip works, so an install that was interrupted starts over.
 $(VENV)/.plots: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots] into $(VENV) (about a minute the first time)"
+	@echo "Installing routing-gym[plots,optimal] into $(VENV) (about a minute the first time)"
 	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots]"
+	@$(PIP) -e ".[plots,optimal]"
 	@touch $(VENV)/.created
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots,render,dev] into $(VENV) (about a minute the first time)"
+	@echo "Installing routing-gym[plots,optimal,render,dev] into $(VENV) (about a minute the first time)"
 	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots,render,dev]"
+	@$(PIP) -e ".[plots,optimal,render,dev]"
 	@touch $(VENV)/.created
 	@touch $(VENV)/.plots $@

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -17,20 +17,27 @@ import yaml
 
 import routing_gym
 from routing_gym.cli import app
+from routing_gym.cloud_edge import metrics as cloud_edge_metrics
+from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.observation import batch_fields, request_fields
+from routing_gym.cloud_edge.synthetic import SyntheticConfig
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import ClusterDistribution
 from routing_gym.cluster.metrics import METRICS
 from routing_gym.cluster.observation import REPLICA_FIELDS
 from routing_gym.cluster.state import REQUEST_LOG
-from routing_gym.common.config import FrozenModel, configs_folder
-from routing_gym.rewards import CLUSTER_TERMS, CLUSTER_WEIGHTINGS
+from routing_gym.common.config import FrozenModel, config_names, configs_folder
+from routing_gym.evaluation.decisions import DECISION_METRICS
+from routing_gym.rewards import CLOUD_EDGE_TERMS, CLUSTER_TERMS, CLUSTER_WEIGHTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-DESIGN, MANUAL, REPRODUCTION = (
-    ROOT / "docs" / f"{name}.md" for name in ("design", "cluster", "reproduction")
+DESIGN, CLUSTER, CLOUD_EDGE, REPRODUCTION = (
+    ROOT / "docs" / f"{name}.md" for name in ("design", "cluster", "cloud_edge", "reproduction")
 )
-RUNNABLE = (README, DESIGN, MANUAL)
+MANUALS = {"cluster": CLUSTER, "cloud_edge": CLOUD_EDGE}
+RUNNABLE = (README, DESIGN, CLUSTER, CLOUD_EDGE)
+each_family = pytest.mark.parametrize("family", MANUALS)
 WRITTEN_BY_RUNS = {"build", "dist", "results", "runs", "venv"}
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
@@ -75,15 +82,21 @@ def anchors(text: str) -> set[str]:
     return found
 
 
-def named(*documents: Path) -> set[str]:
-    """Return every word that stands in code on these pages, in a line or in a block."""
-    words: set[str] = set()
-    for page in documents:
-        text = read(page)
-        code = [block[3] for block in FENCED.finditer(text)]
-        code += re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
-        words.update(word for part in code for word in re.findall(r"--[a-z-]+|\w+", part))
-    return words
+def section(page: Path, heading: str) -> str:
+    """Return what stands under a second-level heading of a page."""
+    return f"{read(page)}\n## ".partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def words(text: str) -> set[str]:
+    """Return every word that stands in code, in a line or in a block."""
+    code = [block[3] for block in FENCED.finditer(text)]
+    code += re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
+    return {word for part in code for word in re.findall(r"--[a-z-]+|\w+", part)}
+
+
+def named(page: Path) -> set[str]:
+    """Return every word that stands in code on a page."""
+    return words(read(page))
 
 
 def run(code: str, page: Path, module: types.ModuleType) -> None:
@@ -155,24 +168,51 @@ def models(model: type[FrozenModel]) -> Iterator[type[FrozenModel]]:
             yield from models(annotation)
 
 
-def test_every_config_field_is_documented() -> None:
-    kinds = (ClusterConfig, ClusterDistribution)
-    fields = {name for kind in kinds for model in models(kind) for name in model.model_fields}
-    assert {"replicas", "sigma", "base_ms", "low", "time_s", "any_replica"} <= fields
-    assert sorted(fields - named(MANUAL)) == []
+class Defaults(NamedTuple):
+    """A manual's table of fields, found by the words above it, and where their shipped values are."""
+
+    family: str
+    above: str
+    config: str
+    section: str | None
+    least: int  # values in the table
 
 
-@pytest.mark.parametrize(
-    ("config", "above"), [("default", "Of `ClusterConfig`"), ("training", "Of `ClusterDistribution`")]
+DEFAULTS = (
+    Defaults("cluster", "Of `ClusterConfig`", "default", None, 9),
+    Defaults("cluster", "Of `ClusterDistribution`", "training", None, 9),
+    Defaults("cloud_edge", "Of `CloudEdgeConfig`", "default", None, 14),
+    Defaults("cloud_edge", "Of the catalogue", "routerbench-5node", "catalogue", 3),
+    Defaults("cloud_edge", "Of the workload", "routerbench-5node", "workload", 3),
 )
-def test_documented_defaults_are_the_shipped_ones(config: str, above: str) -> None:
-    shipped = yaml.safe_load(read(configs_folder() / "cluster" / f"{config}.yaml"))
-    table = read(MANUAL).partition(above)[2].partition("| field | default |")[2].partition("\n\n")[0]
-    shown = dict(re.findall(r"^\| `(\w+)` \| ([^\s|][^|]*?) \|", table, re.MULTILINE))
-    assert len(shown) >= 9
-    assert {name: yaml.safe_load(value) for name, value in shown.items()} == {
-        name: shipped[name] for name in shown
-    }
+
+
+def values(table: str) -> dict[str, Any]:
+    """Return what a Markdown table says of each field, in YAML; fields without a value are left out."""
+    rows = re.findall(r"^\| `(\w+)` \| ([^\s|][^|]*?) \|", table, re.MULTILINE)
+    return {name: yaml.safe_load(value) for name, value in rows}
+
+
+@each_family
+def test_every_config_field_is_documented(family: str) -> None:
+    kinds: tuple[type[FrozenModel], ...] = (CloudEdgeConfig,)
+    known = {"windows", "outages", "node", "single_tflops", "up_mbps", "fee_usd", "median", "by_topic"}
+    if family == "cluster":
+        kinds = (ClusterConfig, ClusterDistribution)
+        known = {"replicas", "sigma", "base_ms", "low", "time_s", "any_replica"}
+    fields = {name for kind in kinds for model in models(kind) for name in model.model_fields}
+    assert known <= fields
+    assert sorted(fields - words(section(MANUALS[family], "All fields of a config"))) == []
+
+
+@pytest.mark.parametrize("defaults", DEFAULTS, ids=lambda defaults: defaults.above)
+def test_documented_defaults_are_the_shipped_ones(defaults: Defaults) -> None:
+    shipped = yaml.safe_load(read(configs_folder() / defaults.family / f"{defaults.config}.yaml"))
+    shipped = shipped if defaults.section is None else shipped[defaults.section]
+    table = read(MANUALS[defaults.family]).partition(defaults.above)[2].partition("| field |")[2]
+    shown = values(table.partition("\n\n")[0])
+    assert len(shown) >= defaults.least
+    assert shown == {name: shipped[name] for name in shown}
 
 
 def test_every_name_that_results_carry_is_documented() -> None:
@@ -183,31 +223,86 @@ def test_every_name_that_results_carry_is_documented() -> None:
     assert sorted({*(REQUEST_LOG.names or ()), *CLUSTER_TERMS, *CLUSTER_WEIGHTINGS} - words) == []
 
 
+def test_every_name_of_cloud_edge_results_is_documented() -> None:
+    words = named(DESIGN)
+    assert sorted({*cloud_edge_metrics.METRICS, *DECISION_METRICS} - words) == []
+    assert sorted({*batch_fields(1, 1), *request_fields(1), *CLOUD_EDGE_TERMS} - words) == []
+    parts = set(cloud_edge_metrics.PARTS)
+    assert "predicted_" in words  # the page gives the prefix once, and the parts without it
+    logged = {*(cloud_edge_metrics.ASSIGNMENT_LOG.names or ())} - {f"predicted_{part}" for part in parts}
+    assert sorted(logged - words) == []
+    assert sorted(logged - named(CLOUD_EDGE)) == []
+
+
 def test_every_scenario_and_kind_of_event_is_documented() -> None:
     kinds = {*typing.get_args(ClusterConfig.model_fields["observation"].annotation)}
     kinds |= {"rate", "slowdown", "failure", "recovery", *ClusterConfig.create().scenarios}
     assert sorted(kinds - named(DESIGN)) == []
 
 
-def test_every_shipped_router_is_documented() -> None:
-    shipped = set(re.findall(r'^"cluster/(\w+)"', read(ROOT / "pyproject.toml"), re.MULTILINE))
-    assert shipped <= {name.partition("/")[2] for name in routing_gym.list_policies("cluster")}
-    for page in (DESIGN, MANUAL):
-        assert sorted(shipped - named(page)) == []
+def test_every_catalogue_and_choice_of_a_cloud_edge_config_is_documented() -> None:
+    choices = {*typing.get_args(CloudEdgeConfig.model_fields["reward_on"].annotation)}
+    choices |= {*typing.get_args(SyntheticConfig.model_fields["kind"].annotation)}
+    assert choices == {"actual", "predicted", "synthetic"}
+    assert sorted(choices - named(CLOUD_EDGE)) == []
+    for page in (DESIGN, CLOUD_EDGE):
+        assert [name for name in config_names("cloud_edge") if f"`{name}" not in read(page)] == ["default"]
 
 
-def test_every_option_of_compare_is_documented() -> None:
+@each_family
+def test_every_shipped_router_is_documented(family: str) -> None:
+    shipped = set(re.findall(rf'^"{family}/(\w+)"', read(ROOT / "pyproject.toml"), re.MULTILINE))
+    assert "round_robin" in shipped
+    assert shipped <= {name.partition("/")[2] for name in routing_gym.list_policies(family)}
+    for page, heading in ((DESIGN, "5. Routers"), (MANUALS[family], "Routers")):
+        assert sorted(shipped - words(section(page, heading))) == []
+
+
+def test_every_parameter_of_cloud_edge_routers_is_documented() -> None:
+    routers = yaml.safe_load(read(configs_folder() / "routers" / "cloud_edge.yaml"))
+    parameters = {*routers, *(name for router in routers.values() for name in router)}
+    assert {"cema", "time_budget_s", "price"} <= parameters
+    assert sorted(parameters - words(section(CLOUD_EDGE, "Routers"))) == []
+
+
+@each_family
+def test_every_option_of_compare_is_documented(family: str) -> None:
     command: Any = typer.main.get_command(app)
-    for name in ("compare", "cluster"):
+    for name in ("compare", family.replace("_", "-")):
         command = command.commands[name]
     options = sorted({option for parameter in command.params for option in parameter.opts} - {"--help"})
-    table = read(MANUAL).partition("| option | default |")[2].partition("\n\n")[0]
+    table = read(MANUALS[family]).partition("| option | default |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"^\| `(--[a-z-]+)`", table, re.MULTILINE)) == options
+
+
+def marked(page: Path) -> set[str]:
+    """Return the keys of a config's lines that are marked `ours`, at whatever depth."""
+    return set(re.findall(r"^ *(?:- )?([\w.-]+):.*#.*\bours\b", read(page), re.MULTILINE))
 
 
 def test_every_constant_that_is_ours_has_its_reason() -> None:
     """What the shipped config marks `ours` is on the page that says what is the source's."""
-    lines = read(configs_folder() / "cluster" / "default.yaml").splitlines()
-    ours = {line.partition(":")[0] for line in lines if re.match(r"\w+:.*#.*\bours\b", line)}
+    ours = marked(configs_folder() / "cluster" / "default.yaml")
     assert {"rate_per_s", "service_ceiling_ms", "reward"} <= ours
     assert sorted({*ours, "demand", "scenarios"} - named(REPRODUCTION)) == []
+
+
+def test_every_constant_of_cloud_edge_that_is_ours_has_its_reason() -> None:
+    """And where the page gives a value, it is the shipped one."""
+    folder = configs_folder()
+    pages = {name: folder / "cloud_edge" / f"{name}.yaml" for name in config_names("cloud_edge")}
+    ours = set().union(*map(marked, pages.values()))
+    routers = yaml.safe_load(read(folder / "routers" / "cloud_edge.yaml"))
+    parameters = marked(folder / "routers" / "cloud_edge.yaml")
+    assert {"windows", "speedup", "gpt-4", "qwen2.5-14b", "prediction"} <= ours
+    assert {"caps", "price", "time_limit_s"} <= parameters
+    half = section(REPRODUCTION, "Cloud–edge batches")
+    assert [name for name in sorted(ours | parameters) if f"`{name}`" not in half] == []
+    shipped = {
+        **yaml.safe_load(read(pages["default"])),
+        **yaml.safe_load(read(pages["routerbench-5node"]))["catalogue"],
+        **{name: value for router in routers.values() for name, value in router.items()},
+    }
+    shown = {name: value for name, value in values(half).items() if name in ours | parameters}
+    assert len(shown) >= 15
+    assert shown == {name: shipped[name] for name in shown}

@@ -12,24 +12,26 @@ from routing_gym.cloud_edge.evaluator import BYTES_PER_TOKEN
 from routing_gym.common.config import FrozenModel
 
 # What the physics needs to know of a destination, per token or per request, in s, USD and W.
-PHYSICS: list[tuple[str, str]] = [
-    ("speedup", "f8"),  # S = FB/F1
-    ("token_price", "f8"),  # (p_in + p_out)/2, USD per 1M tokens
-    ("model", "i4"),  # place among the catalogue's models
-    ("is_cloud", "i1"),
-    ("prefill_s", "f8"),  # 2P/FB, s per input token
-    ("decode_s", "f8"),  # 2P/F1, s per output token
-    ("up_s", "f8"),  # s per input token
-    ("down_s", "f8"),  # s per output token
-    ("price_in", "f8"),  # USD per input token
-    ("price_out", "f8"),  # USD per output token
-    ("price_traffic", "f8"),  # USD per token sent or received
-    ("fee", "f8"),  # USD per request
-    ("power_w", "f8"),  # while it infers: power times utilisation
-    ("transmit_w", "f8"),
-    ("receive_w", "f8"),
-]
-DESTINATION = np.dtype(PHYSICS, align=True)
+PHYSICS = np.dtype(
+    [
+        ("prefill_s", "f8"),  # 2P/FB, s per input token
+        ("decode_s", "f8"),  # 2P/F1, s per output token
+        ("up_s", "f8"),  # s per input token
+        ("down_s", "f8"),  # s per output token
+        ("price_in", "f8"),  # USD per input token
+        ("price_out", "f8"),  # USD per output token
+        ("price_traffic", "f8"),  # USD per token sent or received
+        ("fee", "f8"),  # USD per request
+        ("power_w", "f8"),  # while it infers: power times utilisation
+        ("transmit_w", "f8"),
+        ("receive_w", "f8"),
+        ("speedup", "f8"),  # S = FB/F1
+        ("token_price", "f8"),  # (p_in + p_out)/2, USD per 1M tokens
+        ("model", "i4"),  # place among the catalogue's models
+        ("is_cloud", "i1"),
+    ],
+    align=True,
+)
 
 
 class Model(FrozenModel):
@@ -196,8 +198,8 @@ def _copy_name(name: str, copy: int) -> str:
 
 
 def physics_table(destinations: tuple[Destination, ...], models: tuple[str, ...]) -> NDArray[Any]:
-    """Return the destinations as the records (M,), dtype `DESTINATION`, that the kernels read."""
-    table = np.zeros(len(destinations), DESTINATION)
+    """Return the destinations as the records (M,), dtype `PHYSICS`, that the kernels read."""
+    table = np.zeros(len(destinations), PHYSICS)
     bits = 8.0 * BYTES_PER_TOKEN
     for record, d in zip(table, destinations, strict=True):
         record["prefill_s"] = 2.0 * d.parameters / d.batch_flops

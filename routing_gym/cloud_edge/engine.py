@@ -20,7 +20,7 @@ from routing_gym.cloud_edge.evaluator import BatchTables, finish_time, pair_part
 from routing_gym.cloud_edge.observation import observe_batch, observe_request
 from routing_gym.cloud_edge.request_monitor import drain, observe_completions, record_dispatch
 from routing_gym.cloud_edge.state import (
-    ACTUAL,
+    CLUSTER_ERROR,
     COST,
     ENERGY,
     INFER,
@@ -36,16 +36,16 @@ from routing_gym.common.jit import entry_point, njit
 
 
 @njit
-def _views(s: Arrays, e: int, first: int, backlog: Any) -> BatchTables:
-    """Return the batch's tables, predicted (`first` = 0) or actual, as views."""
-    n, tables = s.rows[e].batch, s.tables[e]
+def _views(s: Arrays, e: int, tables: Any, backlog: Any) -> BatchTables:
+    """Return the batch's tables, predicted or actual, as views."""
+    n = s.rows[e].batch
     return BatchTables(
-        tables[:n, first + LOSS],
-        tables[:n, first + COST],
-        tables[:n, first + ENERGY],
-        tables[:n, first + INFER],
-        tables[:n, first + TRANSFER],
-        tables[:n, LEGAL],
+        tables[:n, LOSS],
+        tables[:n, COST],
+        tables[:n, ENERGY],
+        tables[:n, INFER],
+        tables[:n, TRANSFER],
+        s.tables[e, :n, LEGAL],
         backlog,
         s.destinations[e].speedup,
         s.rows[e].weights,
@@ -84,21 +84,21 @@ def _take_waiting(s: Arrays, e: int) -> None:
 @njit
 def _fill_tables(s: Arrays, e: int) -> None:
     """Work out what each request of the batch would cost everywhere, as predicted and as it will be."""
-    row, destinations, slots, tables = s.rows[e], s.destinations[e], s.slots[e], s.tables[e]
+    row, slots, tables, actual = s.rows[e], s.slots[e], s.tables[e], s.scratch
     for i in range(row.batch):
         r = slots[i].request
         request = s.requests[e, r]
-        for d in range(len(destinations)):
-            destination = destinations[d]
-            path, pair = s.paths[e, row.window, d], s.pairs[e, r, destination.model]
-            parts = pair_parts(destination, request.input, request.predicted_output, path.rtt_s)
+        for d in range(s.physics.shape[1]):
+            physics, path = s.physics[e, d], s.paths[e, row.window, d]
+            pair = s.pairs[e, r, physics.model]
+            parts = pair_parts(physics, request.input, request.predicted_output, path.rtt_s)
             tables[i, INFER, d], tables[i, TRANSFER, d], tables[i, COST, d], tables[i, ENERGY, d] = parts
             tables[i, LOSS, d] = 1.0 - pair.predicted_quality
-            parts = pair_parts(destination, request.input, float(pair.output), path.rtt_s)
-            tables[i, ACTUAL + INFER, d], tables[i, ACTUAL + TRANSFER, d] = parts[0], parts[1]
-            tables[i, ACTUAL + COST, d], tables[i, ACTUAL + ENERGY, d] = parts[2], parts[3]
-            tables[i, ACTUAL + LOSS, d] = 1.0 - pair.quality
-            tables[i, LEGAL, d] = path.up != 0 and not (request.edge_only and destination.is_cloud)
+            tables[i, CLUSTER_ERROR, d] = pair.cluster_error
+            tables[i, LEGAL, d] = path.up != 0 and not (request.edge_only and physics.is_cloud)
+            parts = pair_parts(physics, request.input, float(pair.output), path.rtt_s)
+            actual[i, INFER, d], actual[i, TRANSFER, d], actual[i, COST, d], actual[i, ENERGY, d] = parts
+            actual[i, LOSS, d] = 1.0 - pair.quality
     for i in range(row.batch, len(slots)):
         tables[i, LEGAL, :] = 0.0
         tables[i, LEGAL, 0] = 1.0
@@ -123,7 +123,7 @@ def next_window(s: Arrays, e: int) -> None:
     row, destinations = s.rows[e], s.destinations[e]
     row.window += 1
     row.position = 0
-    observe_completions(row, destinations, s.requests[e], (row.window + 1) * row.window_s)
+    observe_completions(row, destinations, s.in_flight[e], (row.window + 1) * row.window_s)
     if row.window == row.window_count:
         row.done = 1
         row.batch = 0
@@ -131,8 +131,8 @@ def next_window(s: Arrays, e: int) -> None:
         _take_waiting(s, e)
     _fill_tables(s, e)
     _order(s, e)
-    write_bounds(_views(s, e, 0, destinations.shown), row.bounds[0])
-    write_bounds(_views(s, e, ACTUAL, destinations.backlog), row.bounds[1])
+    write_bounds(_views(s, e, s.tables[e], destinations.shown), row.bounds[0])
+    write_bounds(_views(s, e, s.scratch, destinations.backlog), row.bounds[1])
 
 
 @njit
@@ -168,17 +168,21 @@ def _send(s: Arrays, e: int) -> None:
         request.predicted_finish = finish_time(
             destination.shown, destination.predicted_work, destination.speedup, infer, tables[i, TRANSFER, d]
         )
-        infer = tables[i, ACTUAL + INFER, d]
+        pair, rtt = s.pairs[e, r, destination.model], s.paths[e, row.window, d].rtt_s
+        infer, transfer, cost, energy = pair_parts(s.physics[e, d], request.input, float(pair.output), rtt)
         destination.work += infer
         destination.longest = max(destination.longest, infer)
         request.finish = finish_time(
-            destination.backlog, destination.work, destination.speedup, infer, tables[i, ACTUAL + TRANSFER, d]
+            destination.backlog, destination.work, destination.speedup, infer, transfer
         )
         request.window, request.destination = row.window, d
-        record_dispatch(row, destination, s.requests[e], r)
-        for k in range(3):  # LOSS, COST and ENERGY are the first three terms
-            predicted[k] += tables[i, k, d]
-            actual[k] += tables[i, ACTUAL + k, d]
+        record_dispatch(row, s.destinations[e], s.in_flight[e], d, request.finish)
+        predicted[0] += tables[i, LOSS, d]
+        predicted[1] += tables[i, COST, d]
+        predicted[2] += tables[i, ENERGY, d]
+        actual[0] += 1.0 - pair.quality
+        actual[1] += cost
+        actual[2] += energy
         predicted[3] = max(predicted[3], request.predicted_finish)
         actual[3] = max(actual[3], request.finish)
     predicted[0] /= row.batch

@@ -26,8 +26,9 @@ class CloudEdgeBatch(CloudEdgeEnv):
 
     Requests arrive during a window of Δ = 1 s and are dispatched together at its end, each to one of M
     destinations: a model on a node. Destinations differ in answer quality, price, energy, speed and distance.
-    A node serves its batch together, at a throughput that saturates, so requests sent to one destination
-    delay each other; what is not done when the next batch comes is carried over as backlog.
+    A destination serves its batch together, at a throughput that saturates, so requests sent to it delay
+    each other (those sent to other models of the node do not); what is not done when the next batch comes is
+    carried over as backlog.
 
     The model is DESIGN section 4, after "CEMA-Router: Infrastructure-Aware Batch Routing for LLM Inference in
     Cloud–Edge Systems". Every draw of an episode is made before its first decision, and which requests form a
@@ -124,7 +125,7 @@ class CloudEdgeBatch(CloudEdgeEnv):
         choices, slots = np.asarray(action), self._state.slots.shape[1]
         if choices.shape != (slots,) or choices.dtype.kind not in "iu":
             raise ValueError(
-                f"action = {action!r}: must be {slots} whole numbers from 0 to {self._width - 1}, one per slot"
+                f"action = {action!r}: must be {slots} whole numbers from 0 to {self._width - 1}"
             )
         if choices.min() < 0 or choices.max() >= self._width:
             slot = int(np.flatnonzero((choices < 0) | (choices >= self._width))[0])

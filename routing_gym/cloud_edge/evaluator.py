@@ -76,7 +76,7 @@ def pair_parts(destination: Any, input_tokens: float, output_tokens: float, rtt_
     """Return T_infer (s), T_trans (s), C (USD) and E (J) of one request at one destination.
 
     Args:
-        destination: a record with the fields of `catalogue.DESTINATION`.
+        destination: a record with the fields of `catalogue.PHYSICS`.
         input_tokens: n_in.
         output_tokens: n_out.
         rtt_s: the path's round-trip time now.

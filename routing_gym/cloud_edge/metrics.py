@@ -74,7 +74,7 @@ def assignment_log(state: CloudEdgeState, e: int) -> NDArray[Any]:
     sent = requests["window"] != NONE
     log["dispatch"] = np.where(sent, (requests["window"] + 1) * row["window_s"], np.nan)
     parts = np.full((len(requests), 2 * len(PARTS) + 1), np.nan)
-    _parts(requests, state.destinations[e], state.pairs[e], state.paths[e], parts)
+    _parts(requests, state.physics[e], state.pairs[e], state.paths[e], parts)
     names = ["output_tokens", *(f"predicted_{part}" for part in PARTS), *PARTS]
     for name, column in zip(names, parts.T, strict=True):
         log[name] = column
@@ -82,13 +82,13 @@ def assignment_log(state: CloudEdgeState, e: int) -> NDArray[Any]:
 
 
 @njit
-def _parts(requests: Any, destinations: Any, pairs: Any, paths: Any, parts: NDArray[np.float64]) -> None:
+def _parts(requests: Any, physics: Any, pairs: Any, paths: Any, parts: NDArray[np.float64]) -> None:
     """Work out again what each dispatched request took, in the order of `assignment_log`."""
     for r in range(len(requests)):
         request = requests[r]
         if request.window == NONE:
             continue
-        destination = destinations[request.destination]
+        destination = physics[request.destination]
         pair, rtt = pairs[r, destination.model], paths[request.window, request.destination].rtt_s
         parts[r, 0] = pair.output
         for actual in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from routing_gym.cloud_edge.evaluator import new_work
-from routing_gym.cloud_edge.state import COST, ENERGY, INFER, LEGAL, TRANSFER, Arrays
+from routing_gym.cloud_edge.state import LEGAL, LOSS, Arrays
 from routing_gym.common.buffer import BufferLayout, block_size
 from routing_gym.common.jit import njit
 
@@ -44,15 +44,14 @@ def request_layout(rows: int, destinations: int) -> BufferLayout:
 
 
 @njit
-def _write_pair(observation: Any, k: int, block: int, pair: Any, tables: Any, i: int, d: int) -> None:
-    """Write the seven fields of a pair, a block apart."""
-    observation[k] = pair.predicted_quality
-    observation[k + block] = pair.cluster_error
-    observation[k + 2 * block] = tables[i, COST, d]
-    observation[k + 3 * block] = tables[i, ENERGY, d]
-    observation[k + 4 * block] = tables[i, INFER, d]
-    observation[k + 5 * block] = tables[i, TRANSFER, d]
-    observation[k + 6 * block] = tables[i, LEGAL, d]
+def _write_pairs(observation: Any, first: int, block: int, table: Any) -> None:
+    """Write a request's seven rows of pairs, a block apart, from its planes (PLANES, M)."""
+    for d in range(table.shape[1]):
+        observation[first + d] = 1.0 - table[LOSS, d]
+    for field in range(1, len(PAIR_FIELDS)):
+        k = first + field * block
+        for d in range(table.shape[1]):
+            observation[k + d] = table[field, d]
 
 
 @njit
@@ -90,10 +89,7 @@ def observe_batch(s: Arrays, e: int, observation: Any) -> None:
     block = block_size(row_count, count * width)
     first = end + e * count * width
     for i in range(row.batch):
-        r = s.slots[e, i].request
-        for d in range(width):
-            pair = s.pairs[e, r, s.destinations[e, d].model]
-            _write_pair(observation, first + i * width + d, block, pair, s.tables[e], i, d)
+        _write_pairs(observation, first + i * width, block, s.tables[e, i])
     for field in range(7):
         for k in range(row.batch * width, count * width):
             observation[first + field * block + k] = 0.0
@@ -114,24 +110,25 @@ def observe_request(s: Arrays, e: int, observation: Any) -> None:
     row_count, width = s.destinations.shape
     block = block_size(row_count, width)
     first = e * width
-    i = s.slots[e, row.position].order if row.batch else 0
-    r = s.slots[e, i].request
+    i = s.slots[e, row.position].order
+    if row.batch:
+        _write_pairs(observation, first, block, s.tables[e, i])
+    else:
+        for field in range(len(PAIR_FIELDS)):
+            for d in range(width):
+                observation[first + field * block + d] = 1.0 if field == LEGAL else 0.0
     for d in range(width):
         destination = s.destinations[e, d]
-        k = first + d
-        if row.batch:
-            _write_pair(observation, k, block, s.pairs[e, r, destination.model], s.tables[e], i, d)
-        else:
-            for field in range(6):
-                observation[k + field * block] = 0.0
-            observation[k + 6 * block] = 1.0
         added = new_work(destination.predicted_longest, destination.predicted_work, destination.speedup)
-        observation[k + 12 * block] = destination.shown + added
+        observation[first + 12 * block + d] = destination.shown + added
     _write_destinations(observation, 7 * block + first, block, s.destinations[e])
     end = 13 * block
     block = block_size(row_count, 1)
-    observation[end + e] = s.requests[e, r].input if row.batch else 0.0
-    observation[end + e + block] = s.requests[e, r].predicted_output if row.batch else 0.0
+    observation[end + e] = observation[end + e + block] = 0.0
+    if row.batch:
+        request = s.requests[e, s.slots[e, i].request]
+        observation[end + e] = request.input
+        observation[end + e + block] = request.predicted_output
     observation[end + e + 2 * block] = row.batch - row.position
     end += 3 * block
     block = block_size(row_count, 4)

@@ -13,9 +13,10 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from routing_gym.cloud_edge.catalogue import physics_table
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.evaluator import BatchTables, normalise, pair_parts, term_bounds
-from routing_gym.cloud_edge.state import COST, ENERGY, INFER, LOSS, NONE, TRANSFER, CloudEdgeState
+from routing_gym.cloud_edge.state import NONE, CloudEdgeState
 from routing_gym.common import drawing
 from routing_gym.common.drawing import (
     BARS,
@@ -76,13 +77,14 @@ class _Scene:
         if row["window_s"] == 0.0:
             raise ResetNeeded("there is no episode to render; call reset first")
         self.config, self.destinations = config, state.destinations[e]
+        self.physics = physics_table(config.destinations, config.catalogue.hosted)
         self.window, self.window_count = int(row["window"]), int(row["window_count"])
         self.share = self.window / self.window_count  # of the episode that is over
         self.requests = state.requests[e, : row["next_request"]]
         self.windows = state.windows[e, : self.window]
         self.filled = np.flatnonzero(self.windows["requests"])
         self.up = state.paths["up"][e, min(self.window, self.window_count - 1)] != 0
-        self.cloud = self.destinations["is_cloud"] != 0
+        self.cloud = self.physics["is_cloud"] != 0
         count = len(self.destinations)
         # One tier after the other; a node's destinations stand together as they are.
         self.order = sorted(range(min(count, SHOWN)), key=lambda d: not self.cloud[d])
@@ -93,7 +95,8 @@ class _Scene:
         slots, walked = state.slots[e, : row["batch"]], int(row["position"])
         for i in np.sort(slots["order"][:walked]):
             d, r = slots["choice"][i], slots["request"][i]
-            self.assigned[d].append(_Block(float(state.tables[e, i, INFER, d]), self._illegal(r)))
+            infer, *_ = pair_parts(self.physics[d], *self._size(r), 0.0)
+            self.assigned[d].append(_Block(infer, self._illegal(r)))
         self.batch, self.to_assign = slots["request"], slots["request"][slots["order"][walked:]]
 
         lanes = (*self.sent, *self.assigned)
@@ -101,8 +104,14 @@ class _Scene:
         self.most = max(map(len, lanes))
         d = self.destinations
         # As the router is shown it, with what is assigned so far.
-        self.load = d["shown"] + np.maximum(d["predicted_longest"], d["predicted_work"] / d["speedup"])
+        self.load = d["shown"] + np.maximum(
+            d["predicted_longest"], d["predicted_work"] / self.physics["speedup"]
+        )
         self.scale_s = _round_up(max(d["backlog"].max(), self.load.max(), float(row["window_s"])))
+
+    def _size(self, r: int) -> tuple[float, float]:
+        """Return the tokens of a request, and of its answer as predicted."""
+        return float(self.requests["input"][r]), float(self.requests["predicted_output"][r])
 
     def _illegal(self, r: int) -> bool:
         return bool(self.requests["invalid"][r])
@@ -114,12 +123,12 @@ class _Scene:
         edge_only = self.requests["edge_only"][batch, None] != 0
         legal = (path["up"] != 0) & ~(edge_only & self.cloud)
         tables = np.empty((5, *legal.shape))
-        _fill(batch, self.requests, self.destinations, state.pairs[e], path, tables)
+        _fill(batch, self.requests, self.physics, state.pairs[e], path, tables)
         loss, cost, energy, infer, transfer = tables
         for i, r in enumerate(batch.tolist()):
             d = self.requests["destination"][r]
             self.sent[d].append(_Block(float(infer[i, d]), self._illegal(r)))
-        speedup, weights = self.destinations["speedup"].copy(), self.row["weights"].copy()
+        speedup, weights = self.physics["speedup"].copy(), self.row["weights"].copy()
         idle = np.zeros(len(speedup))
         settled = BatchTables(loss, cost, energy, infer, transfer, legal, idle, speedup, weights)
         return normalise(self.windows["terms"][window], term_bounds(settled))
@@ -175,8 +184,7 @@ class _Scene:
         coming = "none, the episode is over" if self.row["done"] else "none, the batch is empty"
         if len(self.to_assign):
             r = self.to_assign[0]
-            sizes = (self.requests[name][r] for name in ("input", "predicted_output"))
-            tokens = "{:.0f} tokens in, about {:.0f} out".format(*sizes)
+            tokens = "{:.0f} tokens in, about {:.0f} out".format(*self._size(r))
             kept = np.count_nonzero(self.requests["edge_only"][self.to_assign])
             edge = f" · {kept} edge-only" if kept else ""
             coming = f"{len(self.to_assign)} of {len(self.batch)}{edge} · longest #{r}: {tokens}"
@@ -212,16 +220,15 @@ class _Scene:
 
 
 @njit
-def _fill(batch: Any, requests: Any, destinations: Any, pairs: Any, path: Any, tables: Any) -> None:
-    """Write what each request of a batch takes at each destination, as it is, (5, R, M)."""
+def _fill(batch: Any, requests: Any, physics: Any, pairs: Any, path: Any, tables: Any) -> None:
+    """Write what each request of a batch takes at each destination: the five tables (5, R, M), actual."""
     for i in range(len(batch)):
         r = batch[i]
-        for d in range(len(destinations)):
-            destination = destinations[d]
-            pair = pairs[r, destination.model]
-            parts = pair_parts(destination, requests[r].input, float(pair.output), path[d].rtt_s)
-            tables[INFER, i, d], tables[TRANSFER, i, d], tables[COST, i, d], tables[ENERGY, i, d] = parts
-            tables[LOSS, i, d] = 1.0 - pair.quality
+        for d in range(len(physics)):
+            pair = pairs[r, physics[d].model]
+            parts = pair_parts(physics[d], requests[r].input, float(pair.output), path[d].rtt_s)
+            tables[0, i, d] = 1.0 - pair.quality
+            tables[3, i, d], tables[4, i, d], tables[1, i, d], tables[2, i, d] = parts
 
 
 def _many(count: int, one: str, more: str | None = None) -> str:

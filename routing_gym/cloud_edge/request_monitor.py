@@ -9,38 +9,33 @@ from __future__ import annotations
 from typing import Any
 
 from routing_gym.cloud_edge.evaluator import new_work
-from routing_gym.cloud_edge.state import NONE
 from routing_gym.common.jit import njit
 
 
 @njit
-def observe_completions(row: Any, destinations: Any, requests: Any, now: float) -> None:
-    """Drop what has finished by `now` from the open requests; idle destinations show no backlog."""
-    before = NONE
-    r = row.open
-    while r != NONE:
-        request = requests[r]
-        following = request.next
-        if (request.window + 1) * row.window_s + request.finish <= now:
-            destinations[request.destination].outstanding -= 1
-            if before == NONE:
-                row.open = following
-            else:
-                requests[before].next = following
+def observe_completions(row: Any, destinations: Any, in_flight: Any, now: float) -> None:
+    """Drop what has finished by `now` from the requests in flight; idle destinations show no backlog."""
+    k = 0
+    while k < row.in_flight:
+        if in_flight[k].until <= now:
+            destinations[in_flight[k].destination].outstanding -= 1
+            row.in_flight -= 1
+            in_flight[k].until = in_flight[row.in_flight].until
+            in_flight[k].destination = in_flight[row.in_flight].destination
         else:
-            before = r
-        r = following
+            k += 1
     for d in range(len(destinations)):
         if destinations[d].outstanding == 0:
             destinations[d].shown = 0.0
 
 
 @njit
-def record_dispatch(row: Any, destination: Any, requests: Any, r: int) -> None:
-    """Add a request that has just been sent to the open ones."""
-    destination.outstanding += 1
-    requests[r].next = row.open
-    row.open = r
+def record_dispatch(row: Any, destinations: Any, in_flight: Any, d: int, finish: float) -> None:
+    """Add a request that is sent to `d` at the window's end, and finishes `finish` s later."""
+    destinations[d].outstanding += 1
+    in_flight[row.in_flight].until = (row.window + 1) * row.window_s + finish
+    in_flight[row.in_flight].destination = d
+    row.in_flight += 1
 
 
 @njit

@@ -42,24 +42,28 @@ ROW = np.dtype(
         ("request_count", "i4"),
         ("next_request", "i4"),  # the first that has not arrived
         ("first_waiting", "i4"),  # none before it waits
-        ("open", "i4"),  # head of the list of dispatched requests that have not finished
+        ("in_flight", "i4"),  # requests that have been sent and have not finished
         ("invalid_actions", "i4"),
         ("bounds", "f8", (2, 4, 2)),  # of the predicted and the actual tables
     ],
     align=True,
 )
 
+# What an observation looks at, apart from PHYSICS: at each decision all of it is fetched.
 DESTINATION = np.dtype(
     [
+        ("speedup", "f8"),  # these four are copies of PHYSICS
+        ("token_price", "f8"),
+        ("model", "i4"),
+        ("is_cloud", "i1"),
         ("shown", "f8"),  # the monitor's backlog, on predicted durations, s
-        # of the batch: Σ T_infer and max T_infer of what is assigned, as predicted
+        ("backlog", "f8"),  # B_d on actual durations, s
+        ("outstanding", "i4"),
+        # of the batch: Σ T_infer and max T_infer of what is assigned, predicted and actual
+        ("assigned", "i4"),
         ("predicted_work", "f8"),
         ("predicted_longest", "f8"),
-        ("outstanding", "i4"),
-        ("assigned", "i4"),
-        *PHYSICS,  # its first fields are looked at with each observation, as those above are
-        ("backlog", "f8"),  # B_d on actual durations, s
-        ("work", "f8"),  # of the batch, actual
+        ("work", "f8"),
         ("longest", "f8"),
     ],
     align=True,
@@ -74,7 +78,6 @@ REQUEST = np.dtype(
         ("predicted_output", "f8"),
         ("window", "i4"),  # at whose end it was dispatched; NONE before
         ("destination", "i4"),
-        ("next", "i4"),  # in the list of open requests
         ("edge_only", "i1"),
         ("set_aside", "i1"),  # had no legal destination at some dispatch
         ("invalid", "i1"),  # was given an illegal destination
@@ -100,12 +103,14 @@ WINDOW = np.dtype(
     align=True,
 )
 
+IN_FLIGHT = np.dtype([("until", "f8"), ("destination", "i4")], align=True)
+
 SLOT = np.dtype([("request", "i4"), ("choice", "i4"), ("order", "i4")], align=True)
 
-# Planes of `tables`: the five of `BatchTables` as predicted, what is legal, then the five as they will be.
-# A slot's planes lie together, as a request environment looks at one slot of each row at a time.
-LOSS, COST, ENERGY, INFER, TRANSFER, LEGAL, ACTUAL = range(7)
-PLANES = 11
+# Planes of `tables`: the seven fields of pairs in an observation, in its order, with 1 - q for quality. A
+# slot's planes lie together, as a request environment looks at one slot of each row at a time.
+LOSS, CLUSTER_ERROR, COST, ENERGY, INFER, TRANSFER, LEGAL = range(7)
+PLANES = 7
 
 
 class Arrays(NamedTuple):
@@ -113,12 +118,15 @@ class Arrays(NamedTuple):
 
     rows: NDArray[Any]  # (rows,) ROW
     destinations: NDArray[Any]  # (rows, M) DESTINATION
+    physics: NDArray[Any]  # (rows, M) catalogue.PHYSICS
     requests: NDArray[Any]  # (rows, room) REQUEST, in order of arrival
     pairs: NDArray[Any]  # (rows, room, K) PAIR
     paths: NDArray[Any]  # (rows, room, M) PATH, by window
     windows: NDArray[Any]  # (rows, room) WINDOW
+    in_flight: NDArray[Any]  # (rows, room) IN_FLIGHT, in no order
     slots: NDArray[Any]  # (rows, R_max) SLOT
-    tables: NDArray[Any]  # (rows, R_max, PLANES, M) float64; of active slots
+    tables: NDArray[Any]  # (rows, R_max, PLANES, M) float64
+    scratch: NDArray[Any]  # (R_max, PLANES, M) float64: one row's actual tables, while its bounds are made
 
 
 class CloudEdgeState:
@@ -127,14 +135,16 @@ class CloudEdgeState:
     def __init__(self, rows: int, destinations: int, slots: int) -> None:
         """Allocate `rows` empty episodes."""
         self.rows = np.zeros(rows, ROW)
-        self.rows["open"] = NONE
         self.destinations = np.zeros((rows, destinations), DESTINATION)
+        self.physics = np.zeros((rows, destinations), PHYSICS)
         self.requests = np.zeros((rows, 0), REQUEST)
         self.pairs = np.zeros((rows, 0, 1), PAIR)
         self.paths = np.zeros((rows, 0, destinations), PATH)
         self.windows = np.zeros((rows, 0), WINDOW)
+        self.in_flight = np.zeros((rows, 0), IN_FLIGHT)
         self.slots = np.zeros((rows, slots), SLOT)
         self.tables = np.zeros((rows, slots, PLANES, destinations))
+        self.scratch = np.zeros((slots, PLANES, destinations))
         self.tables[:, :, LEGAL, 0] = 1.0  # a mask is never all false, not even before the first episode
 
     @property
@@ -154,6 +164,7 @@ class CloudEdgeState:
         count, models = len(arrivals.arrival_s), arrivals.contents.quality.shape[1]
         self.requests = _with_room(self.requests, (count,))
         self.pairs = _with_room(self.pairs, (count, models))
+        self.in_flight = _with_room(self.in_flight, (count,))
         self.paths = _with_room(self.paths, (config.windows, len(config.destinations)))
         self.windows = _with_room(self.windows, (config.windows,))
 
@@ -163,14 +174,15 @@ class CloudEdgeState:
         row["window_count"] = config.windows
         row["max_requests"] = config.max_requests
         row["on_actual"] = config.reward_on == "actual"
-        row["window"] = row["open"] = NONE
+        row["window"] = NONE
         row["request_count"] = count
         self.rows[e] = row
 
         destinations = self.destinations[e]
         destinations[:] = np.zeros((), DESTINATION)
-        for name in workload.physics.dtype.names or ():
+        for name in ("speedup", "token_price", "model", "is_cloud"):
             destinations[name] = workload.physics[name]
+        self.physics[e] = workload.physics
         self.windows[e] = np.zeros((), WINDOW)
         self.paths["rtt_s"][e, : config.windows] = surroundings.rtt_s
         self.paths["up"][e, : config.windows] = surroundings.up
@@ -212,7 +224,7 @@ def _fill(
         request.finish = request.predicted_finish = 0.0
         request.input = contents.input_tokens[r]
         request.predicted_output = contents.predicted_output_tokens[r]
-        request.window = request.destination = request.next = NONE
+        request.window = request.destination = NONE
         request.edge_only = edge_only[r]
         request.set_aside = request.invalid = 0
         for k in range(contents.quality.shape[1]):

@@ -47,7 +47,7 @@ class Workload:
     Attributes:
         config: the condition.
         contents: where the requests' contents come from.
-        physics: (M,) `catalogue.DESTINATION`.
+        physics: (M,) `catalogue.PHYSICS`.
         horizon_s: the episode's length.
         expected_requests: mean number of arrivals in an episode.
         rate_per_s: mean arrival rate.

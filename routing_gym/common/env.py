@@ -135,6 +135,7 @@ class RoutingEnv(gym.Env[Any, Any]):
         if self._episode is None:
             raise ResetNeeded("there is no episode to save; call reset first")
         return {
+            "actions": type(self.action_space).__name__,
             "arrays": self._state.arrays(),
             "episode": self._episode,
             "finished": self._finished,
@@ -151,6 +152,7 @@ class RoutingEnv(gym.Env[Any, Any]):
             ValueError: the state is of an environment with other spaces.
         """
         check_fits([state["episode"].config], self._source.config)
+        check_actions(state, self.action_space)
         self._state.restore(state["arrays"])
         self._episode = state["episode"]
         self._finished = state["finished"]
@@ -183,6 +185,19 @@ class RoutingEnv(gym.Env[Any, Any]):
         """Restore, and bind the views to the restored arrays."""
         self.__dict__.update(state)
         self._bind()
+
+
+def check_actions(state: Mapping[str, Any], own: gym.Space[Any]) -> None:
+    """Refuse a saved state of an environment with another kind of actions, whose arrays may be just alike.
+
+    Raises:
+        ValueError: names both kinds.
+    """
+    kind = type(own).__name__
+    if state["actions"] != kind:
+        raise ValueError(
+            f"the state is of an environment with {state['actions']} actions; this one's are {kind}"
+        )
 
 
 def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> None:

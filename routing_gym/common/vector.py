@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from routing_gym.common.buffer import Observation
 from routing_gym.common.config import ConfigError, config_hash
-from routing_gym.common.env import check_render_mode
+from routing_gym.common.env import check_actions, check_render_mode
 from routing_gym.common.seeding import Seeds, new_generator, spread_seeds
 from routing_gym.common.spaces import check_fits
 
@@ -275,6 +275,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
         if None in self._episodes:
             raise ResetNeeded("there are no episodes to save; call reset first")
         return {
+            "actions": type(self.single_action_space).__name__,
             "arrays": self.state.arrays(),
             "episodes": list(self._episodes),
             "finished": self._finished.copy(),
@@ -291,6 +292,7 @@ class RoutingVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: the state is of an environment with other spaces.
         """
         check_fits([episode.config for episode in state["episodes"]], self._sources[0].config)
+        check_actions(state, self.single_action_space)
         self.state.restore(state["arrays"])
         self._episodes = list(state["episodes"])
         self._finished = state["finished"].copy()

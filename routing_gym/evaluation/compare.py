@@ -84,7 +84,7 @@ def compare(
     for router in routers:  # before anything is written, rather than when its turn comes
         of = make_policy(router.name, **router.params).family
         if of != family:
-            raise ValueError(f"router {router.label!r}: is one of {of}, and is not to be had in {family}")
+            raise ValueError(f"router {router.label!r} is one of {of}, not of {family}")
     settings: dict[str, Any] = {"reference": reference, "curves": curves}
     if family == "cloud_edge":
         missing = missing_solver() if gap else None

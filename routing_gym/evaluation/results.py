@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -28,6 +29,8 @@ PLOTS = {
 }
 SUMMARIES = ("summary.json", "summary.md", *PLOTS["cluster"], *PLOTS["cloud_edge"])
 PACKAGES = ("routing-gym", "gymnasium", "numpy", "numba")
+# Whose version results may depend on, where it is installed.
+SOLVERS = {"cluster": (), "cloud_edge": ("highspy",)}
 
 
 class ResultsError(ValueError):
@@ -42,6 +45,7 @@ def make_plan(
     **settings: Any,
 ) -> dict[str, Any]:
     """Describe a run completely: what identifies it (`run`), and where and by what it was made."""
+    solvers = [name for name in SOLVERS[family] if importlib.util.find_spec(name)]
     return {
         "run": {
             "family": family,
@@ -61,7 +65,7 @@ def make_plan(
             **settings,
         },
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": {name: importlib.metadata.version(name) for name in (*PACKAGES, *solvers)},
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     }

@@ -219,7 +219,7 @@ def test_actions_are_named_where_they_are_wrong() -> None:
     env = CloudEdgeBatch(max_requests=4)
     env.reset(seed=1)
     for action, told in (
-        ([0, 0, 0], r"must be 4 whole numbers from 0 to 10, one per slot"),
+        ([0, 0, 0], r"must be 4 whole numbers from 0 to 10"),
         ([0, 11, 0, 0], r"action\[1\] = 11: must be from 0 to 10"),
         ([0, 0, 0, -1], r"action\[3\] = -1: must be from 0 to 10"),
         ([0.0] * 4, r"whole numbers"),

@@ -19,7 +19,7 @@ from routing_gym.cloud_edge.env import CloudEdgeBatch
 from routing_gym.cloud_edge.rendering import make_renderer
 from routing_gym.cloud_edge.request_env import CloudEdgeRequest
 from routing_gym.cloud_edge.state import CloudEdgeState
-from routing_gym.common.drawing import BARS, COLUMNS, Pen
+from routing_gym.common.drawing import BARS, BLUE, COLUMNS, Pen
 
 ENVIRONMENTS = [CloudEdgeBatch, CloudEdgeRequest]
 DESTINATIONS = [1, 6, 11, 22, 88]
@@ -71,13 +71,14 @@ def play(env, steps, legal=False):
     return env
 
 
-def state_bytes(env):
-    return {name: array.tobytes() for name, array in env._state.arrays().items()}
+def same_state(arrays, others):
+    return all(np.array_equal(arrays[name], others[name]) for name in arrays)
 
 
 def lanes(text):
-    """Return what a text says of each destination: tier, open, backlog, shown, and the two columns of bars."""
-    pattern = r"^ ?(\d+) (\S+) +(cloud|edge)( DOWN)? +(\d+)  [#.]{6} ([\d.]+)/([\d.]+) +(\d+) ([^\s\d]*) +(\d+) ?(.*)$"
+    """Return what a text says of each destination."""
+    pattern = r"^ ?(\d+) (\S+) +(cloud|edge)( DOWN)? +(\d+)  [#.]{6} ([\d.]+)/([\d.]+)"
+    pattern += r" +(\d+) ([^\s\d]*) +(\d+) ?(.*)$"
     found = {}
     for k, name, tier, down, *rest in re.findall(pattern, text, re.MULTILINE):
         opened, backlog, shown, sent, sent_bars, assigned, assigned_bars = rest
@@ -125,25 +126,46 @@ def test_no_writing_is_cut_off_or_written_over(pygame, monkeypatch, kind, destin
     fields["catalogue"] = {**fields.get("catalogue", {}), "speedup": speedup}
     fields["edge_only_share"] = 0.2 if destinations > 1 else 0.0
     env = make(kind, "rgb_array", reward_on="predicted", outage_probability=0.3, **fields)
-    written, write = [], Pen.text
+    drawn, write, block = [], Pen.text, Pen.block
 
     def recorded(pen, x, y, text, size, *args, align=0, **kwargs):
         width = write(pen, x, y, text, size, *args, align=align, **kwargs)
         if text:
-            written.append((text, x - align * width, y - size / 3, x + (1 - align) * width, y + size / 3))
+            drawn.append((text, x - align * width, y - size / 3, x + (1 - align) * width, y + size / 3))
         return width
 
+    def recorded_block(pen, x, base, w, h, *args, **kwargs):
+        block(pen, x, base, w, h, *args, **kwargs)
+        drawn.append(("block", x, base - h, x + w, base))
+
     monkeypatch.setattr(Pen, "text", recorded)
+    monkeypatch.setattr(Pen, "block", recorded_block)
     for steps in (0, 1, 5 if kind is CloudEdgeBatch else 1000, 10_000):
-        frame = play(env, steps).render()
-        for text, left, top, right, bottom in written:
-            assert 0 <= left and right <= frame.shape[1] and 0 <= top and bottom <= frame.shape[0], text
-        for k, (text, left, top, right, bottom) in enumerate(written):
-            for other, other_left, other_top, other_right, other_bottom in written[:k]:
+        height, width, _ = play(env, steps).render().shape
+        for k, (what, left, top, right, bottom) in enumerate(drawn):
+            assert 0 <= left and right <= width and 0 <= top and bottom <= height, what
+            for other, other_left, other_top, other_right, other_bottom in drawn[:k]:
                 apart = right < other_left or other_right < left or bottom < other_top or other_bottom < top
-                assert apart, (text, other)
-        assert len(written) > 15
-        written.clear()
+                assert apart or what == other == "block", (what, other)
+        assert len(drawn) > 15
+        drawn.clear()
+
+
+@pytest.mark.parametrize("reward_on", ["actual", "predicted"])
+def test_the_strip_shows_what_each_window_paid(pygame, monkeypatch, reward_on):
+    env = make(CloudEdgeBatch, "rgb_array", rate_per_s=1, windows=12, reward_on=reward_on)
+    rng, paid = np.random.default_rng(0), []
+    for _ in range(12):
+        _, reward, *_ = env.step(rng.integers(0, 11, 32))
+        paid.append(-reward)
+    boxes, box = [], Pen.box
+    monkeypatch.setattr(Pen, "box", lambda pen, *args, **kw: boxes.append(args) or box(pen, *args, **kw))
+    strip = env.render().shape[0] - 112
+    boxes = [(x, h) for x, y, _, h, colour, *_ in boxes if colour == BLUE and y > strip]
+    bars = {round(12 * (x - 24) / 912): h for x, h in boxes}
+    heights = np.array([bars.get(k, 0.0) for k in range(12)])
+    assert min(paid) == 0 and (heights == 0).sum() == paid.count(0)  # windows without requests
+    np.testing.assert_allclose(heights / max(heights), np.array(paid) / max(paid), atol=1e-9)
 
 
 def rows_of(changed):
@@ -163,7 +185,7 @@ def test_what_strikes_a_destination_shows_in_its_lane(pygame):
         state.paths["up"][0, window, d] = 1
         assert last - first < 40
         tops.append(first)
-        for field in ("outstanding", "backlog", "shown"):
+        for field in ("outstanding", "backlog", "shown", "predicted_longest"):
             original = state.destinations[field][0, d]
             state.destinations[field][0, d] = original + 1 if field == "outstanding" else 0.5 - original
             inside = rows_of(env.render() != before)
@@ -275,9 +297,8 @@ def test_a_bar_is_as_high_as_its_request_takes_long():
         assert f"the highest takes {last['infer'].max():.2f} s" in text
         for d, lane in lanes(text).items():
             shares = last["infer"][last["destination"] == d] / last["infer"].max()
-            assert lane["sent_bars"] == "".join(BARS[int(7 * s)] for s in shares[:9]) + "…" * (
-                len(shares) > 9
-            )
+            bars = "".join(BARS[int(7 * share)] for share in shares[:9])
+            assert lane["sent_bars"] == bars + "…" * (len(shares) > 9)
             heights |= set(lane["sent_bars"])
     assert len(heights) > 4
 
@@ -285,23 +306,27 @@ def test_a_bar_is_as_high_as_its_request_takes_long():
 def test_text_says_what_is_next_in_the_walk():
     env = make(CloudEdgeRequest, "ansi", **BUSY)
     observation, _ = env.set_state(env.get_state())
+    pattern = r"^to assign: (\d+) of (\d+)(?: · (\d+) edge-only)? · longest #\d+: (.*)$"
+    edge_only = 0
     for _ in range(40):
         size = (observation[name].item() for name in ("input_tokens", "predicted_output_tokens"))
-        said = re.search(
-            r"^to assign: (\d+) of (\d+)(?: · (\d+) edge-only)? · longest #\d+: (.*)$", env.render(), re.M
-        )
+        said = re.search(pattern, env.render(), re.MULTILINE)
         assert said[4] == "{:.0f} tokens in, about {:.0f} out".format(*size)
         assert int(said[1]) == observation["remaining"].item()
-        assert int(said[2]) == env._state.rows["batch"][0]
-        edge_only = not observation["legal"][observation["is_cloud"] > 0].any() and observation["legal"].any()
-        assert said[3] or not edge_only or env._state.rows["window"][0] >= 4
+        row, slots = env._state.rows[0], env._state.slots[0]
+        assert int(said[2]) == row["batch"]
+        left = slots["request"][slots["order"][row["position"] : row["batch"]]]
+        assert int(said[3] or 0) == env._state.requests["edge_only"][0, left].sum()
+        edge_only += int(said[3] or 0)
         observation, *_ = env.step(10)
+    assert edge_only > 10
 
 
 @pytest.mark.parametrize("reward_on", ["actual", "predicted"])
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
 def test_the_header_says_what_the_last_batch_was_worth(kind, reward_on):
-    env = make(kind, "ansi", **{**BUSY, "rate_per_s": 4}, reward_on=reward_on)
+    slow = {**BUSY, "rate_per_s": 6, "catalogue": {"speedup": 1.0}}
+    env = make(kind, "ansi", **slow, reward_on=reward_on)
     weights, paid = np.array(env.config.weights), ["actual", "predicted"].index(reward_on)
     rng, rewards, over, mid_walk = np.random.default_rng(1), [], 0, 0
     while not env._finished:
@@ -326,7 +351,7 @@ def test_the_header_says_what_the_last_batch_was_worth(kind, reward_on):
         last = log[log["window"] == log["window"].max()]
         raw = [1 - last["quality"].mean(), last["cost"].sum(), last["energy"].sum(), last["finish"].max()]
         for (_, weight, value, bar, share), expected, omega in zip(terms, raw, weights, strict=True):
-            assert float(value) == pytest.approx(expected, rel=6e-3) and float(weight) == omega
+            assert float(value) == pytest.approx(expected, rel=2e-3, abs=6e-3) and float(weight) == omega
             assert bar.count("#") == pytest.approx(20 * min(float(share), 1.0), abs=0.52)
             over += float(share) > 1
         assert weights @ [float(t[-1]) for t in terms] == pytest.approx(j[0], abs=2e-3)
@@ -338,15 +363,8 @@ def test_text_tells_who_waits_and_who_has_nowhere_to_go():
     nodes = ("A10", "T4", "H100", "A100", "A100-250")
     edge = [{"node": node, "window": 1, "windows": 5} for node in nodes[:2]]
     cloud = [{"node": node, "window": 3, "windows": 1} for node in nodes[2:]]
-    env = make(
-        CloudEdgeBatch,
-        "ansi",
-        requests=10,
-        windows=6,
-        max_requests=8,
-        edge_only_share=0.5,
-        outages=edge + cloud,
-    )
+    fields = {"requests": 14, "windows": 6, "max_requests": 6, "edge_only_share": 0.3}
+    env = make(CloudEdgeBatch, "ansi", **fields, outages=edge + cloud)
     kept = env._state.requests["edge_only"][0] != 0
     seen = []
     for window in range(6):
@@ -359,8 +377,8 @@ def test_text_tells_who_waits_and_who_has_nowhere_to_go():
         seen.append((waiting.sum(), stranded.sum()))
         assert ("to assign: none, the batch is empty" in text) == (window == 3)
         play(env, 1)
-    assert seen[0] == (2, 0) and seen[3][0] == seen[3][1] > 10 and seen[1][0] > seen[1][1] > 0
-    assert "A10 down at 1 s, T4 down at 1 s, " in text or "A10 down at 1 s" in text
+    assert seen[0] == (8, 0) and seen[3][0] == seen[3][1] > 10 and seen[1][0] > seen[1][1] > 0
+    assert "outages: A10 down at 1 s, T4 down at 1 s, H100 down at 3 s, H100 back at 4 s, " in text
 
 
 def test_text_sums_up_the_destinations_it_has_no_room_for():
@@ -372,9 +390,10 @@ def test_text_sums_up_the_destinations_it_has_no_room_for():
     for where, tier, down in (("in the cloud", cloud, 1), ("at the edge", ~cloud, 0)):
         rest = 24 + np.flatnonzero(tier[24:])
         assert (
-            f"+ {len(rest)} more {where}: {down} down, {destinations['outstanding'][rest].sum()} outstanding, "
-            f"backlog up to {destinations['backlog'][rest].max():.2f} s, {np.isin(sent, rest).sum()} sent, "
-            f"{destinations['assigned'][rest].sum()} assigned\n"
+            f"+ {len(rest)} more {where}: {down} down, "
+            f"{destinations['outstanding'][rest].sum()} outstanding, "
+            f"backlog up to {destinations['backlog'][rest].max():.2f} s, "
+            f"{np.isin(sent, rest).sum()} sent, {destinations['assigned'][rest].sum()} assigned\n"
         ) in text
     assert destinations["assigned"][24:].any()
 
@@ -402,16 +421,16 @@ def test_rendering_changes_neither_the_state_nor_what_follows(pygame, kind, mode
     renderer = make_renderer(mode, 1000)
     rng = np.random.default_rng(3)
     while not hidden._finished:
-        before = state_bytes(shown)
+        before = shown._state.arrays()
         renderer.render(shown._state, 0, shown.config)
-        assert state_bytes(shown) == before
+        assert same_state(shown._state.arrays(), before)
         action = rng.integers(0, 11, 16) if kind is CloudEdgeBatch else int(rng.integers(11))
         seen, reward, *_ = shown.step(action)
         other, other_reward, *_ = hidden.step(action)
         assert reward == other_reward
         for name in other:
             np.testing.assert_array_equal(seen[name], other[name])
-    assert state_bytes(shown) == state_bytes(hidden)
+    assert same_state(shown._state.arrays(), hidden._state.arrays())
     renderer.close()
 
 

@@ -237,8 +237,9 @@ def test_only_the_decision_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_convergence_is_that_of_the_first_batch() -> None:
-    log, batches, _ = played(Teller(), SMALL, 2, None)
-    first = next(len(tables.infer) for tables in batches if len(tables.infer))
+    log, batches, _ = played(Teller(), several(rate_per_s=3.0), 2, None)
+    first, *others = [len(tables.infer) for tables in batches if len(tables.infer)]
+    assert first != others[-1]
     assert log.curves()["convergence"] == [[0.001, float(first)], [0.002, 0.25]]
     silent, _, _ = played(Spy(), SMALL, 2, None)
     assert "convergence" not in silent.curves()

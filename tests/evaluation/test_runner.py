@@ -167,7 +167,7 @@ def test_results_do_not_depend_on_how_episodes_are_grouped(
 ) -> None:
     names = ["round_robin", "adaptive", "random", "clairvoyant", "bound"]
     for name in names:
-        monkeypatch.setattr(policy_class(name), "max_rows", rows)
+        monkeypatch.setattr(policy_class(f"cluster/{name}"), "max_rows", rows)
     jobs = make_jobs(list(map(router, names)), CONDITIONS, SEEDS[1:])
     np.random.default_rng(rows).shuffle(jobs)  # type: ignore[arg-type]
     assert max(map(len, make_shards(jobs))) == rows

@@ -164,23 +164,21 @@ class _Program:
 
         Σ_d x(r, d) = 1
         T >= floor + Σ_d (direct(r, d) − floor)⁺ x(r, d)                              for each r
-        T >= B_d + W_l(d) + t(d) + (T_trans(k, d) − t(d)) x(k, d)                     for each d and k
+        T >= B_d + W_k(d) + t(d) + (T_trans(k, d) − t(d)) x(k, d)                     for each d and k
         T >= floor + (B_d + t(d) − floor) y(d) + … as above,   x(r, d) <= y(d)        with y(d)
 
     t(d) is the least T_trans on d: whichever request is last in the queue finishes no sooner than with that.
-    l >= k is the last request up to which no T_trans is below k's: if k is used, whichever of those is last
-    finishes no sooner than with k's.
     """
 
     def __init__(self, search: _Search, relaxation: Relaxation) -> None:
         tables = search.evaluator.tables
         best, rate = search.objective, SCALE * relaxation.rate
         count, width = tables.infer.shape
+        # The incumbent stays in: the bounds of its pairs, and of its T, lie below its J by some rounding.
         keep = relaxation.pair_bounds() < best
-        keep[np.arange(count), search.assignment] = True
         completion = float(search.evaluator.terms(search.assignment)[3])
         reach = relaxation.values - relaxation.rounding < best
-        self.floor = min(completion, float(relaxation.caps[reach].min()))
+        self.floor = float(relaxation.caps[reach].min())
         self.keep = keep
         self.column = np.full(keep.shape, -1)
         self.column[keep] = np.arange(keep.sum())
@@ -191,7 +189,7 @@ class _Program:
         chosen[np.arange(count), search.assignment] = 1.0
         self.start = [*chosen[keep], rate * (completion - self.floor)]
         most = SCALE * (best - float(relaxation.least[-1].sum())) - self.offset
-        self.upper = [*np.ones(self.late), max(most, self.start[-1])]
+        self.upper = [*np.ones(self.late), most]
         self.rows: list[tuple[NDArray[Any], NDArray[Any], float, float]] = []
         for r in range(count):
             mine = self.column[r, keep[r]]
@@ -216,8 +214,6 @@ class _Program:
         work = tables.infer[queue, d] / tables.speedup[d]
         nearest = transfer.min()
         idle = tables.backlog[d] + nearest - self.floor
-        if idle + work.sum() + transfer.max() - nearest <= 0.0:
-            return
         columns, constant = self.column[queue, d], rate * idle
         extra, lead = columns[:0], np.zeros(0)
         if idle > 0.0:
@@ -227,15 +223,12 @@ class _Program:
             self.start.append(float(used))
             for column in columns:
                 self.rows.append((np.append(extra, column), np.array([-1.0, 1.0]), -np.inf, 0.0))
-        for k in range(len(queue)):
-            sooner = np.flatnonzero(transfer[k:] < transfer[k])
-            last = k + int(sooner[0]) if len(sooner) else len(queue)
-            # Of the requests with the least transfer only the last in the queue adds anything.
-            if last < 2 or (transfer[k] == nearest and k < len(queue) - 1):
-                continue
-            values = work[:last].copy()
-            values[k] += transfer[k] - nearest
-            self._at_least(np.append(columns[:last], extra), np.append(rate * values, lead), constant)
+        for k in range(1, len(queue)):
+            # Of the requests with the least transfer only the last in the queue can add anything.
+            if transfer[k] > nearest or k == len(queue) - 1:
+                values = work[: k + 1].copy()
+                values[k] += transfer[k] - nearest
+                self._at_least(np.append(columns[: k + 1], extra), np.append(rate * values, lead), constant)
 
     def model(self, highspy: Any) -> Any:
         """Return the program for HiGHS."""
