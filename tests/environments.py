@@ -87,7 +87,10 @@ CLOUD_EDGE = Family(
     },
     weights=_cloud_edge_weights,
 )
-FAMILIES |= {"CloudEdgeBatch": CLOUD_EDGE, "CloudEdgeRequest": CLOUD_EDGE}
+FAMILIES |= {
+    "CloudEdgeBatch": CLOUD_EDGE,
+    "CloudEdgeRequest": CLOUD_EDGE._replace(short={**CLOUD_EDGE.short, "rate_per_s": 1.6}),
+}
 
 
 def _registered() -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from routing_gym.cloud_edge.catalogue import Catalogue, Destination
 from routing_gym.cloud_edge.synthetic import SyntheticConfig
-from routing_gym.common.config import FrozenModel, load_yaml, merge, packaged, validate
+from routing_gym.common.config import ConfigError, FrozenModel, load_yaml, merge, packaged, validate
 from routing_gym.rewards import CLOUD_EDGE_TERMS
 
 DEFAULT = "routerbench-5node"
@@ -106,6 +106,11 @@ class CloudEdgeConfig(FrozenModel):
         if self.trace is not None and self.rate_per_s == 0:
             raise ValueError("rate_per_s = 0: a trace needs a rate above 0, or null for its own")
         nodes = self.catalogue.node_names(self.replicate)
+        double = [name for name in nodes if nodes.count(name) > 1]
+        if double:
+            raise ValueError(f"replicate = {self.replicate}: would name two nodes {double[0]!r}; rename one")
+        if self.edge_only_share and all(d.is_cloud for d in self.destinations):
+            raise ValueError(f"edge_only_share = {self.edge_only_share:g}: the catalogue has no edge node")
         for outage in self.outages:
             if outage.node not in nodes:
                 raise ValueError(f"outages: no node is named {outage.node!r}; there are {', '.join(nodes)}")
@@ -159,4 +164,6 @@ def resolve(
     """
     if isinstance(given, CloudEdgeConfig):
         return given.replace(**overrides) if overrides else given
+    if not isinstance(given, (str, Path, Mapping)):
+        raise ConfigError(f"config = {given!r}: must be a config, a name, a path or a mapping")
     return CloudEdgeConfig.create(given, **overrides)

@@ -13,8 +13,10 @@ from routing_gym.common.seeding import EpisodeStreams
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-# One stream per kind of draw, by number.
-ARRIVALS, TOPIC, INPUT, OUTPUT, QUALITY, PREDICTION, OUTAGE, LEGALITY, RTT, CONFIG = range(10)
+# One stream per kind of draw, by number. Each is asked once, so that the first requests of an episode are the
+# same however many there are.
+ARRIVALS, OUTAGE, LEGALITY, RTT = range(4)
+TOPIC, DIFFICULTY, INPUT, OUTPUT, ANSWER, QUALITY, PREDICTION, MISREADING = range(4, 12)
 
 
 class Contents(NamedTuple):

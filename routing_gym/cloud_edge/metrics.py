@@ -26,7 +26,7 @@ ASSIGNMENT_LOG = np.dtype(
         ("set_aside", "?"),
         ("invalid", "?"),
         *((f"predicted_{part}", "f8") for part in PARTS),
-        *(((part), "f8") for part in PARTS),
+        *((part, "f8") for part in PARTS),
     ]
 )
 PERCENTILES = (50, 95, 99)
@@ -183,11 +183,12 @@ def _mean(values: NDArray[Any]) -> float | None:
 
 
 def episode_curves(state: CloudEdgeState, e: int) -> dict[str, list[float]]:
-    """Return a number for each window that is over: what `episode_metrics` are means of.
+    """Return a number for each window that is over.
 
-    `requests` (0 where there was nothing to decide), `objective`, `objective_predicted`, the raw terms
-    `quality_loss`, `cost_usd`, `energy_j`, `completion_s`, and `backlog_s`, summed over destinations after
-    the dispatch.
+    `requests` (0 where there was nothing to decide, and all that follows but backlog is 0); `objective`,
+    `objective_predicted` and the raw terms `quality_loss`, `cost_usd`, `energy_j` and `completion_s`, whose
+    means over the other windows are metrics; and `backlog_s`, what is left when the window after the dispatch
+    has passed, summed over destinations.
     """
     row = state.rows[e]
     windows = state.windows[e, : max(int(row["window"]), 0)]

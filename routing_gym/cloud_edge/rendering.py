@@ -122,16 +122,15 @@ class _Scene:
         batch, path = np.flatnonzero(self.requests["window"] == window), state.paths[e, window]
         edge_only = self.requests["edge_only"][batch, None] != 0
         legal = (path["up"] != 0) & ~(edge_only & self.cloud)
-        tables = np.empty((5, *legal.shape))
+        loss, cost, energy, infer, transfer = np.empty((5, *legal.shape))
+        speedup, weights = self.physics["speedup"].copy(), self.row["weights"].copy()
+        idle = np.zeros(len(speedup))
+        tables = BatchTables(loss, cost, energy, infer, transfer, legal, idle, speedup, weights)
         _fill(batch, self.requests, self.physics, state.pairs[e], path, tables)
-        loss, cost, energy, infer, transfer = tables
         for i, r in enumerate(batch.tolist()):
             d = self.requests["destination"][r]
             self.sent[d].append(_Block(float(infer[i, d]), self._illegal(r)))
-        speedup, weights = self.physics["speedup"].copy(), self.row["weights"].copy()
-        idle = np.zeros(len(speedup))
-        settled = BatchTables(loss, cost, energy, infer, transfer, legal, idle, speedup, weights)
-        return normalise(self.windows["terms"][window], term_bounds(settled))
+        return normalise(self.windows["terms"][window], term_bounds(tables))
 
     def size(self, block: _Block) -> float:
         return block.infer / self.longest
@@ -220,15 +219,18 @@ class _Scene:
 
 
 @njit
-def _fill(batch: Any, requests: Any, physics: Any, pairs: Any, path: Any, tables: Any) -> None:
-    """Write what each request of a batch takes at each destination: the five tables (5, R, M), actual."""
+def _fill(batch: Any, requests: Any, physics: Any, pairs: Any, path: Any, tables: BatchTables) -> None:
+    """Write what each request of a batch really takes at each destination."""
     for i in range(len(batch)):
         r = batch[i]
         for d in range(len(physics)):
             pair = pairs[r, physics[d].model]
-            parts = pair_parts(physics[d], requests[r].input, float(pair.output), path[d].rtt_s)
-            tables[0, i, d] = 1.0 - pair.quality
-            tables[3, i, d], tables[4, i, d], tables[1, i, d], tables[2, i, d] = parts
+            infer, transfer, cost, energy = pair_parts(
+                physics[d], requests[r].input, float(pair.output), path[d].rtt_s
+            )
+            tables.loss[i, d] = 1.0 - pair.quality
+            tables.cost[i, d], tables.energy[i, d] = cost, energy
+            tables.infer[i, d], tables.transfer[i, d] = infer, transfer
 
 
 def _many(count: int, one: str, more: str | None = None) -> str:

@@ -17,7 +17,7 @@ EXACT = frozenset({"active", "quality", "cluster_error", "legal", "is_cloud", "w
 def _highest(workload: Workload) -> dict[str, Any]:
     """Return the largest value of each field: a number, or one per destination (M,)."""
     config, physics = workload.config, workload.physics
-    longest_output = max(workload.output_maximum, workload.predicted_maximum)
+    longest_output = workload.predicted_maximum  # all that is observed is predicted
     up = workload.input_maximum * physics["up_s"]
     down = longest_output * physics["down_s"]
     infer = workload.input_maximum * physics["prefill_s"] + longest_output * physics["decode_s"]
@@ -44,7 +44,7 @@ def _highest(workload: Workload) -> dict[str, Any]:
         "speedup": physics["speedup"],
         "is_cloud": 1.0,
         "token_price": physics["token_price"],
-        "outstanding": float((config.windows + 1) * config.max_requests),
+        "outstanding": float(config.windows * config.max_requests),
         "provisional_load_s": backlog + new,
         "remaining": float(config.max_requests),
         "term_range": np.array(

@@ -114,7 +114,7 @@ PLANES = 7
 
 
 class Arrays(NamedTuple):
-    """What kernels work on, each with a leading axis of rows."""
+    """What kernels work on, each but the last with a leading axis of rows."""
 
     rows: NDArray[Any]  # (rows,) ROW
     destinations: NDArray[Any]  # (rows, M) DESTINATION
@@ -132,16 +132,19 @@ class Arrays(NamedTuple):
 class CloudEdgeState:
     """The arrays of a number of episodes with equally many destinations and slots."""
 
-    def __init__(self, rows: int, destinations: int, slots: int) -> None:
-        """Allocate `rows` empty episodes."""
+    def __init__(
+        self, rows: int, destinations: int, slots: int, requests: float = 0.0, models: int = 1
+    ) -> None:
+        """Allocate `rows` empty episodes with room for about `requests` each; there is more where needed."""
+        room = int(1.1 * requests)
         self.rows = np.zeros(rows, ROW)
         self.destinations = np.zeros((rows, destinations), DESTINATION)
         self.physics = np.zeros((rows, destinations), PHYSICS)
-        self.requests = np.zeros((rows, 0), REQUEST)
-        self.pairs = np.zeros((rows, 0, 1), PAIR)
+        self.requests = np.zeros((rows, room), REQUEST)
+        self.pairs = np.zeros((rows, room, models), PAIR)
         self.paths = np.zeros((rows, 0, destinations), PATH)
         self.windows = np.zeros((rows, 0), WINDOW)
-        self.in_flight = np.zeros((rows, 0), IN_FLIGHT)
+        self.in_flight = np.zeros((rows, room), IN_FLIGHT)
         self.slots = np.zeros((rows, slots), SLOT)
         self.tables = np.zeros((rows, slots, PLANES, destinations))
         self.scratch = np.zeros((slots, PLANES, destinations))
@@ -238,12 +241,12 @@ def _fill(
 def _with_room(array: NDArray[Any], needed: tuple[int, ...]) -> NDArray[Any]:
     """Return the array with room for `needed` entries per row, behind the axis of rows.
 
-    The first of these axes at least doubles, so that longer and longer episodes seldom move all rows.
+    The first of these axes grows by a quarter at least, so that longer episodes seldom move all rows.
     """
     shape = array.shape[1:]
     if all(have >= want for have, want in zip(shape, needed, strict=True)):
         return array
-    first = shape[0] if needed[0] <= shape[0] else max(needed[0], 2 * shape[0])
+    first = shape[0] if needed[0] <= shape[0] else max(needed[0], 5 * shape[0] // 4)
     wanted = (first, *(max(pair) for pair in zip(shape[1:], needed[1:], strict=True)))
     larger = np.zeros((array.shape[0], *wanted), array.dtype)
     larger[tuple(slice(size) for size in array.shape)] = array

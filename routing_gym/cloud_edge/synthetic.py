@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from routing_gym.cloud_edge.contents import (
+    ANSWER,
+    DIFFICULTY,
     INPUT,
+    MISREADING,
     OUTPUT,
     PREDICTION,
     QUALITY,
@@ -278,12 +281,12 @@ class SyntheticContents(ContentSource):
         """Draw `count` requests; the arguments are those of `ContentSource.draw`."""
         pairs, prediction = (count, len(self.models)), self.config.prediction
         chance = streams[TOPIC].random(count)
-        difficulty = streams[QUALITY].standard_normal(count, np.float32)
+        difficulty = streams[DIFFICULTY].standard_normal(count, np.float32)
         success = streams[QUALITY].random(pairs, np.float32)
-        mistake = streams[PREDICTION].random(count)
-        misreading = streams[PREDICTION].standard_normal(count, np.float32)
-        length_error = prediction.output_sigma * streams[PREDICTION].standard_normal(count)
-        scatter = streams[PREDICTION].random(pairs, np.float32)
+        answers = streams[ANSWER].random(pairs, np.float32)
+        predicted = streams[PREDICTION].random((count, len(self.models) + 1), np.float32)
+        mistake, scatter = predicted[:, 0], predicted[:, 1:]
+        misreading, length_error = streams[MISREADING].standard_normal((count, 2)).T
 
         topic, shown = _topics(chance, mistake, prediction.topic_error, self._upper_share)
         if tokens is None:
@@ -298,11 +301,12 @@ class SyntheticContents(ContentSource):
             limit = np.ceil(tokens[1] * self._longest)
             predicted_limit = np.ceil(tokens[1] * self._longest_predicted)
             log_shown = log_base
-        predicted = np.exp(log_shown + self._log_mean_verbosity + length_error)
-        answers = streams[OUTPUT].random(pairs, np.float32)
+        length_error = prediction.output_sigma * length_error
+        predicted_output = np.exp(log_shown + self._log_mean_verbosity + length_error)
 
         reading = self._rho * difficulty + math.sqrt(1.0 - self._rho**2) * misreading
         harder = np.stack((self.config.difficulty_sd * difficulty, self._reading_slope * reading))
+        harder = harder.astype(np.float32)
         exponents = _exponents(self._tables, topic, shown, harder, log_base.astype(np.float32), answers)
         np.exp(exponents, out=exponents)
         odds, shown_odds, answers = exponents
@@ -310,7 +314,7 @@ class SyntheticContents(ContentSource):
         output, quality, predicted_quality, cluster_error = tables
         return Contents(
             input_tokens,
-            _round_within(predicted, predicted_limit),
+            _round_within(predicted_output, predicted_limit),
             output,
             quality,
             predicted_quality,

@@ -194,7 +194,7 @@ def text_time_bar(share: float, marks: Marks) -> str:
 
 def spread(left: str, right: str) -> str:
     """Return a line of text with one part at each end."""
-    return f"{left}{right:>{max(COLUMNS - len(left), 1)}}"
+    return f"{left} {right:>{max(COLUMNS - len(left) - 1, 0)}}"
 
 
 def text_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Any:

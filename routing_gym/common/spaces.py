@@ -39,6 +39,6 @@ def check_fits(configs: Iterable[Any], own: Any) -> None:
     """
     for config in configs:
         for field in own.space_fields:
-            value, needed = getattr(config, field), getattr(own, field)
+            value, needed = getattr(config, field, None), getattr(own, field)
             if value != needed:
                 raise ValueError(f"the state has {field} = {value!r}; this environment has {needed!r}")

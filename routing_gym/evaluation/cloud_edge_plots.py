@@ -23,7 +23,7 @@ TERMS = (
     ("completion_s", "completion time T, s", 1.0),
 )
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "p", "h")
-INSTANTS = 200
+POINTS = 101
 
 
 def draw(
@@ -134,7 +134,7 @@ def _tradeoffs(path: Path, conditions: Records, rows: Records, styles: Mapping[s
 def _convergence(
     path: Path, conditions: Records, curves: Records, styles: Mapping[str, Any], searches: Sequence[str]
 ) -> Path:
-    """J of the best assignment so far in the first batch of each episode, over the time of the decision."""
+    """J of the best assignment so far in each episode's first batch, over the time of the decision."""
     figure, panels = grid(len(conditions), 5.4, 3.1)
     handles: dict[str, Any] = {}
     for panel, condition in zip(panels, conditions, strict=True):
@@ -147,7 +147,9 @@ def _convergence(
             ]
             if found:
                 instants, best = mean_convergence(found)
-                (handles[label],) = panel.plot(1000.0 * instants, best, **styles[label])
+                (handles[label],) = panel.plot(
+                    1000.0 * instants, best, drawstyle="steps-post", **styles[label]
+                )
                 panel.plot(1000.0 * instants[-1], best[-1], "o", ms=4, color=styles[label]["color"])
         bounds = {
             curve["seed"]: curve["bound"][np.flatnonzero(curve["requests"])[0]]
@@ -167,19 +169,16 @@ def _convergence(
 
 
 def mean_convergence(found: Sequence[Any]) -> tuple[Any, Any]:
-    """Return instants (n,), s, and the mean over searches of the best J so far (n,).
+    """Return the median time (n,), s, and the mean J (n,) at which searches have done so much of their steps.
 
-    They go from when all have one until nine in ten are over: a single one that was held up says little.
+    A search that the machine has held up so moves the others' times by little.
 
     Args:
-        found: per search (k, 2), when it found what, and its J.
+        found: per search (k, 2), a step each: when it was done, and the J of the best assignment then.
     """
-    begin = max(one[0, 0] for one in found)
-    end = np.percentile([one[-1, 0] for one in found], 90, method="inverted_cdf")
-    # Rounded, an instant may be before the first of them.
-    instants = np.maximum(np.geomspace(begin, max(end, begin), INSTANTS), begin)
-    held = [one[np.searchsorted(one[:, 0], instants, side="right") - 1, 1] for one in found]
-    return instants, np.mean(held, axis=0)
+    shares = np.linspace(0.0, 1.0, POINTS)
+    steps = np.array([one[(shares * (len(one) - 1)).astype(np.int64)] for one in found])
+    return np.median(steps[..., 0], axis=0), steps[..., 1].mean(axis=0)
 
 
 def _backlog(path: Path, conditions: Records, curves: Records, styles: Mapping[str, Any]) -> Path:

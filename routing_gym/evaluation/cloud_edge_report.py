@@ -75,28 +75,33 @@ def _source_objective(
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """Say what the gaps are, where they are not exact."""
-    places = summary["conditions"]
-    pooled = [router["pooled"] for place in places for router in place["routers"].values()]
-    if all(figures["gap_share"] is None for figures in pooled):
-        return ["Gaps to the optimum were not worked out."]
-    unproven = [
-        f"{place['name']}: {', '.join(found)}"
-        for place in places
-        if (
-            found := [
-                f"{label} {router['pooled']['unproven_windows']}"
-                for label, router in place["routers"].items()
-                if router["pooled"]["unproven_windows"]
-            ]
+    """Say where latencies leave requests out, and where gaps are missing or not exact."""
+    lines = []
+    waiting, unproven = [], []
+    for place in summary["conditions"]:
+        # Which requests are dispatched does not depend on the router.
+        left = [router["metrics"].get("undispatched") for router in place["routers"].values()]
+        mean = max((found["mean"] for found in left if found), default=0.0)
+        if mean > 0.0:
+            waiting.append(f"{place['name']}: {mean:.4g}")
+        counts = {label: router["pooled"]["unproven_windows"] for label, router in place["routers"].items()}
+        if any(counts.values()):
+            shown = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
+            unproven.append(f"{place['name']}: {shown}")
+    if waiting:
+        lines.append(
+            "Requests that still wait at an episode's end are in none of these figures. Mean number, "
+            f"{'; '.join(waiting)}."
         )
-    ]
-    if not unproven:
-        return []
-    return [
-        "The optimum of some batches was not proven in time, and their gaps are to the bound that was: they "
-        f"are at most so large. Batches concerned, {'; '.join(unproven)}."
-    ]
+    pooled = [router["pooled"] for place in summary["conditions"] for router in place["routers"].values()]
+    if all(figures["gap_share"] is None for figures in pooled):
+        lines.append("Gaps to the optimum were not worked out.")
+    if unproven:
+        lines.append(
+            "The optimum of some batches was not proven in time, and their gaps are to the bound that was: "
+            f"they are at most so large. Batches concerned, {'; '.join(unproven)}."
+        )
+    return lines
 
 
 CLOUD_EDGE = Presentation(
@@ -121,13 +126,14 @@ CLOUD_EDGE = Presentation(
         Column("p99 ms", "decision_ms_p99", decimals=2, statistic="pooled", optional=1),
     ),
     note=(
-        "Means over seeds, as in the source's tables. J: weighted objective per batch within fixed bounds; "
-        "the lowest is best, so that a Δ below 0 is in the router's favour. source's J: within the least and "
-        "largest of the routers in this table, so that it changes with them. Q: quality loss per request; "
-        "C: cost, thousandths of a dollar; E: energy, joules; T: completion time; all per batch. gap: J "
-        "above the proven optimum, on the predictions that routers decide on. latency: from arrival to "
-        "completion, the wait for the window's end included. decision: median and p99 of the time to assign "
-        "a batch, which depends on the machine and on what else runs there."
+        "Means over seeds, as in the source's tables. J: weighted objective per batch within fixed bounds, "
+        "of what happened unless reward_on is predicted; the lowest is best, so that a Δ below 0 is in the "
+        "router's favour. source's J: within the least and largest of the routers in this table, so that it "
+        "changes with them. Q: quality loss per request; C: cost, thousandths of a dollar; E: energy, "
+        "joules; T: completion time; all per batch. gap: J above the proven optimum, on the predictions "
+        "that routers decide on. latency: from arrival to completion, the wait for the window's end "
+        "included. decision: median and p99 of the time to assign a batch, which depends on the machine and "
+        "on what else runs there."
     ),
     yardsticks="prove how good an assignment of each batch can be, however long that takes",
     pool=pool,

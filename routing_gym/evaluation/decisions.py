@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ PROVEN = "optimal"
 DECISION_METRICS = ("gap", "bound", "unproven_windows", "decision_ms_median", "decision_ms_p99")
 
 Observation = Mapping[str, NDArray[Any]]
+# Decides once on an observation and its masks, so that a decision after it compiles nothing.
+Rehearsal = Callable[[Observation, Any], None]
 
 
 def missing_solver() -> str | None:
@@ -69,9 +71,10 @@ class DecisionLog:
     Empty windows are kept as zeros, since nothing is decided in them.
     """
 
-    def __init__(self, policy: Policy, bounds: Bounds | None) -> None:
-        """Watch `policy`; without `bounds`, no gap is worked out."""
+    def __init__(self, policy: Policy, bounds: Bounds | None, rehearse: Rehearsal | None = None) -> None:
+        """Watch `policy`; without `bounds`, no gap is worked out. `rehearse` precedes the first decision."""
         self._policy = policy
+        self._rehearse = rehearse
         self._bounds = bounds
         self._seconds: list[float] = []
         self._gap: list[float] = []
@@ -84,11 +87,14 @@ class DecisionLog:
         self, observation: Observation, state: Any, episode_start: Any, action_masks: Any
     ) -> tuple[NDArray[np.int64], Any]:
         """Choose the one row's actions; see `Policy.predict`."""
+        tables = BatchTables.from_observation({name: values[0] for name, values in observation.items()})
+        count = len(tables.infer)
+        if count and self._rehearse:
+            self._rehearse(observation, action_masks)
+            self._rehearse = None
         begun = time.perf_counter()
         actions, state = self._policy.predict(observation, state, episode_start, action_masks=action_masks)
         seconds = time.perf_counter() - begun
-        tables = BatchTables.from_observation({name: values[0] for name, values in observation.items()})
-        count = len(tables.infer)
         self._decided.append(count > 0)
         self._seconds.append(seconds if count else 0.0)
         found = next(iter(self._policy.diagnostics()), {}) if count else {}

@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from routing_gym.evaluation.decisions import DECISION_METRICS, Bounds, DecisionLog
+from routing_gym.evaluation.decisions import DECISION_METRICS, Bounds, DecisionLog, Rehearsal
 from routing_gym.evaluation.sequential import Sequential
 from routing_gym.policy import Policy, Yardstick, make_policy, policy_class
 
@@ -244,8 +244,8 @@ def _play_in_turn(
         if isinstance(policy, Yardstick):
             yield from _measure(policy, [job], envs, dict.fromkeys(DECISION_METRICS), progress)
             continue
-        _warm_up(job, envs, *begin)
-        yield from _play(policy, [job], envs, begin, curves, progress, DecisionLog(policy, bounds))
+        log = DecisionLog(policy, bounds, _rehearsal(job, envs))
+        yield from _play(policy, [job], envs, begin, curves, progress, log)
 
 
 def _batch_policy(router: Router) -> Policy | Yardstick:
@@ -257,14 +257,19 @@ def _batch_policy(router: Router) -> Policy | Yardstick:
 _warm: set[str] = set()
 
 
-def _warm_up(job: Job, envs: Any, observation: Any, info: Any) -> None:
-    """Let a router decide once, unwatched: a copy of it, which is then thrown away."""
+def _rehearsal(job: Job, envs: Any) -> Rehearsal | None:
+    """Return what lets a copy of a router decide once, which is then thrown away; None if one has before."""
     key = f"{job.router.name} {job.router.params}"
-    if key not in _warm and observation["active"].any():
+    if key in _warm:
+        return None
+
+    def rehearse(observation: Any, action_masks: Any) -> None:
         policy: Any = _batch_policy(job.router)
         state = _get_ready(policy, [job], envs)
-        policy.predict(observation, state, np.ones(1, bool), action_masks=info["action_mask"])
+        policy.predict(observation, state, np.ones(1, bool), action_masks=action_masks)
         _warm.add(key)
+
+    return rehearse
 
 
 def _measure(

@@ -44,6 +44,7 @@ def changed(**fields: Any) -> dict[str, Any]:
         ({"outage_probability": -0.5}, r"outage_probability = -0.5"),
         ({"outage_mean_windows": 0.5}, r"outage_mean_windows = 0.5"),
         ({"rtt_sigma": float("nan")}, r"rtt_sigma = nan"),
+        ({"config": 5}, r"config is not a field"),
         (
             {"outages": [{"node": "H200", "window": 0, "windows": 1}]},
             r"outages: no node is named 'H200'; there are H100, A100",
@@ -84,6 +85,25 @@ def test_a_bad_config_is_refused_with_one_clear_error(fields: dict[str, Any], to
         CloudEdgeConfig.create(**fields)
 
 
+def test_copies_must_not_share_a_name() -> None:
+    """An outage would take both down."""
+    nodes = [NODE, NODE | {"name": "N#2"}]
+    with pytest.raises(ConfigError, match=r"replicate = 2: would name two nodes 'N#2'; rename one"):
+        CloudEdgeConfig.create(catalogue=changed(nodes=nodes, models={"m": MODEL}), replicate=2)
+
+
+def test_edge_only_requests_need_an_edge_node() -> None:
+    nodes = [NODE | {"tier": "cloud"}]
+    with pytest.raises(ConfigError, match=r"edge_only_share = 0.1: the catalogue has no edge node"):
+        CloudEdgeConfig.create(catalogue=changed(nodes=nodes, models={"m": MODEL}), edge_only_share=0.1)
+
+
+@pytest.mark.parametrize("given", [5, None, [1]])
+def test_what_is_no_config_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must be a config, a name, a path or a mapping"):
+        resolve(given)
+
+
 def test_a_catalogue_without_a_path_to_a_tier_is_refused() -> None:
     catalogue = changed()
     del catalogue["network"]["edge"]
@@ -116,7 +136,9 @@ def test_names_paths_mappings_and_objects_resolve_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["routerbench-5node", "testbed-6node"])
 def test_json_gives_back_an_equal_config(name: str) -> None:
-    config = CloudEdgeConfig.create(name, outages=[{"node": config_nodes(name)[0], "window": 1, "windows": 2}])
+    config = CloudEdgeConfig.create(
+        name, outages=[{"node": config_nodes(name)[0], "window": 1, "windows": 2}]
+    )
     again = CloudEdgeConfig.create(json.loads(config.model_dump_json()))
     assert again == config and config_hash(again) == config_hash(config)
     assert config_hash(config.replace(windows=3)) != config_hash(config)

@@ -39,14 +39,14 @@ def played_request(case: EpisodeCase) -> Played:
     return play(on(CloudEdgeRequest(case.episode.config), case.episode), case.choices)
 
 
-@settings(RANDOM, max_examples=120)
+@settings(RANDOM, max_examples=100)
 @given(episodes())
 def test_batch_environment_equals_the_reference(case: EpisodeCase) -> None:
     """Observations, masks, rewards, terms, log and metrics, of legal and illegal choices."""
     assert_equal(played_batch(case), play_reference(case, walk=False))
 
 
-@settings(RANDOM, max_examples=120)
+@settings(RANDOM, max_examples=100)
 @given(episodes())
 def test_request_environment_equals_the_reference(case: EpisodeCase) -> None:
     """Observations, masks, rewards, terms, log and metrics, of legal and illegal choices."""
@@ -119,7 +119,7 @@ def test_batches_do_not_depend_on_choices(case: EpisodeCase) -> None:
             assert one[name].tobytes() == other[name].tobytes(), name
 
 
-@settings(RANDOM, max_examples=100)
+@settings(RANDOM, max_examples=60)
 @given(episodes())
 def test_laws(case: EpisodeCase) -> None:
     """No request is lost, sent twice, sent early, sent where it must not go, or overtaken without reason."""

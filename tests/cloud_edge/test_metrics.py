@@ -142,7 +142,7 @@ small_configs = st.fixed_dictionaries(
 )
 
 
-@settings(RANDOM, max_examples=60)
+@settings(RANDOM, max_examples=40)
 @given(small_configs, st.integers(0, 10**6))
 def test_metrics_are_those_of_the_log_and_the_rewards(fields: dict[str, Any], seed: int) -> None:
     """At each step, of an episode of legal and illegal choices; and every arrival is accounted for."""

@@ -19,7 +19,7 @@ from routing_gym.cloud_edge.env import CloudEdgeBatch
 from routing_gym.cloud_edge.rendering import make_renderer
 from routing_gym.cloud_edge.request_env import CloudEdgeRequest
 from routing_gym.cloud_edge.state import CloudEdgeState
-from routing_gym.common.drawing import BARS, BLUE, COLUMNS, Pen
+from routing_gym.common.drawing import BARS, BLUE, COLUMNS, GREY, ORANGE, VERMILION, Pen
 
 ENVIRONMENTS = [CloudEdgeBatch, CloudEdgeRequest]
 DESTINATIONS = [1, 6, 11, 22, 88]
@@ -120,13 +120,17 @@ def test_frames_keep_their_even_shape_and_change_with_the_episode(pygame, kind, 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
 @pytest.mark.parametrize("destinations", DESTINATIONS)
-@pytest.mark.parametrize("speedup", [1.0, 20.0])
-def test_no_writing_is_cut_off_or_written_over(pygame, monkeypatch, kind, destinations, speedup):
+@pytest.mark.parametrize("crowded", [False, True])
+def test_no_writing_is_cut_off_or_written_over(pygame, monkeypatch, tmp_path, kind, destinations, crowded):
     fields = {**sized(destinations), "rate_per_s": 200, "windows": 12, "max_requests": 128}
-    fields["catalogue"] = {**fields.get("catalogue", {}), "speedup": speedup}
-    fields["edge_only_share"] = 0.2 if destinations > 1 else 0.0
+    fields["edge_only_share"] = 0.2
+    if crowded:
+        fields["trace"] = tmp_path / f"{'a-long-name-' * 12}.csv"
+        rows = [f"{k / 200},{50 + k % 90},{300 - k % 280}\n" for k in range(3000)]
+        fields["trace"].write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(rows))
+        fields["catalogue"] = {**fields.get("catalogue", {}), "speedup": 1.0}
     env = make(kind, "rgb_array", reward_on="predicted", outage_probability=0.3, **fields)
-    drawn, write, block = [], Pen.text, Pen.block
+    drawn, write, box = [], Pen.text, Pen.box
 
     def recorded(pen, x, y, text, size, *args, align=0, **kwargs):
         width = write(pen, x, y, text, size, *args, align=align, **kwargs)
@@ -134,19 +138,20 @@ def test_no_writing_is_cut_off_or_written_over(pygame, monkeypatch, kind, destin
             drawn.append((text, x - align * width, y - size / 3, x + (1 - align) * width, y + size / 3))
         return width
 
-    def recorded_block(pen, x, base, w, h, *args, **kwargs):
-        block(pen, x, base, w, h, *args, **kwargs)
-        drawn.append(("block", x, base - h, x + w, base))
+    def recorded_box(pen, x, y, w, h, colour, line=0):
+        box(pen, x, y, w, h, colour, line)
+        if colour in (BLUE, ORANGE, GREY, VERMILION) and w < 900:
+            drawn.append(("a box", x, y, x + w, y + h))
 
     monkeypatch.setattr(Pen, "text", recorded)
-    monkeypatch.setattr(Pen, "block", recorded_block)
+    monkeypatch.setattr(Pen, "box", recorded_box)
     for steps in (0, 1, 5 if kind is CloudEdgeBatch else 1000, 10_000):
         height, width, _ = play(env, steps).render().shape
         for k, (what, left, top, right, bottom) in enumerate(drawn):
             assert 0 <= left and right <= width and 0 <= top and bottom <= height, what
             for other, other_left, other_top, other_right, other_bottom in drawn[:k]:
                 apart = right < other_left or other_right < left or bottom < other_top or other_bottom < top
-                assert apart or what == other == "block", (what, other)
+                assert apart or what == other == "a box", (what, other)
         assert len(drawn) > 15
         drawn.clear()
 
@@ -165,7 +170,9 @@ def test_the_strip_shows_what_each_window_paid(pygame, monkeypatch, reward_on):
     bars = {round(12 * (x - 24) / 912): h for x, h in boxes}
     heights = np.array([bars.get(k, 0.0) for k in range(12)])
     assert min(paid) == 0 and (heights == 0).sum() == paid.count(0)  # windows without requests
-    np.testing.assert_allclose(heights / max(heights), np.array(paid) / max(paid), atol=1e-9)
+    np.testing.assert_allclose(
+        heights / max(heights), np.array(paid) / max(paid), atol=0.03
+    )  # no bar is thinner than a pixel
 
 
 def rows_of(changed):

@@ -11,14 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing_gym.cloud_edge.contents import INPUT, OUTPUT, PREDICTION, QUALITY, TOPIC, Contents
+from routing_gym.cloud_edge.contents import (
+    ANSWER,
+    DIFFICULTY,
+    INPUT,
+    MISREADING,
+    OUTPUT,
+    PREDICTION,
+    QUALITY,
+    TOPIC,
+    Contents,
+)
 from routing_gym.cloud_edge.fit import area_under_curve, fit_table, mean_correlation, mean_success
 from routing_gym.cloud_edge.synthetic import ROOT_12, SyntheticConfig, SyntheticContents
 from routing_gym.common.config import ConfigError, load_yaml, merge, validate
 from routing_gym.common.seeding import EpisodeStreams, new_generator
 
 SHIPPED = ("routerbench-5node", "testbed-6node")
-DRAWN = (TOPIC, INPUT, OUTPUT, QUALITY, PREDICTION)
+DRAWN = (TOPIC, DIFFICULTY, INPUT, OUTPUT, ANSWER, QUALITY, PREDICTION, MISREADING)
 SMALL: dict[str, Any] = {
     "kind": "synthetic",
     "difficulty_sd": 1.3,
@@ -153,12 +163,12 @@ def reference(config: SyntheticConfig, count: int, seed: int, tokens: Any = None
         return low + (high - low) * success
 
     chance = streams[TOPIC].random(count)
-    z, success = streams[QUALITY].standard_normal(count, np.float32), None
+    z = streams[DIFFICULTY].standard_normal(count, np.float32)
     success = streams[QUALITY].random(pairs, np.float32)
-    mistake = streams[PREDICTION].random(count)
-    misreading = streams[PREDICTION].standard_normal(count, np.float32)
-    length_error = streams[PREDICTION].standard_normal(count)
-    scatter = streams[PREDICTION].random(pairs, np.float32)
+    uniform = streams[PREDICTION].random((count, len(models) + 1), np.float32)
+    mistake, scatter = uniform[:, 0], uniform[:, 1:]
+    normal = streams[MISREADING].standard_normal((count, 2))
+    misreading, length_error = normal[:, 0], normal[:, 1]
     prompt, base = (
         (np.zeros(count), np.zeros(count))
         if tokens
@@ -167,7 +177,7 @@ def reference(config: SyntheticConfig, count: int, seed: int, tokens: Any = None
             streams[OUTPUT].standard_normal(count),
         )
     )
-    noise = streams[OUTPUT].random(pairs, np.float32)
+    noise = streams[ANSWER].random(pairs, np.float32)
     rows = []
     for r in range(count):
         t = topic_of(chance[r])
@@ -374,6 +384,12 @@ def test_the_last_topic_takes_what_rounding_leaves() -> None:
 
 
 # Streams
+
+
+def test_fewer_requests_are_the_first_of_more() -> None:
+    few, many = draw(small(), 40), draw(small(), 400)
+    for name in Contents._fields:
+        np.testing.assert_array_equal(getattr(few, name), getattr(many, name)[:40], err_msg=name)
 
 
 def test_episodes_are_drawn_from_their_own_streams_alone() -> None:

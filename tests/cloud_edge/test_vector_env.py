@@ -401,14 +401,17 @@ def test_memory_grows_only_as_needed_and_nothing_is_lost() -> None:
 def test_an_episode_leaves_nothing_to_the_next(name: str) -> None:
     """Whatever larger or other episode a row held before, it plays on as a fresh environment does."""
     make = ENVIRONMENTS[name][0]
-    large = make(longest_requests())
+    down = [{"node": node, "window": 0, "windows": 1} for node in ("H100", "A100", "A100-250", "A10", "T4")]
+    large = make(longest_requests(edge_only_share=0.5, outages=down))
     small = CloudEdgeConfig.create(requests=2, max_requests=8, windows=3, edge_only_share=0.4)
     episode = EpisodeSource(small).draw(new_generator(3))
     used, fresh = large, make(small)
     used.reset(seed=1)
     over = False
     while not over:
-        *_, over, _ = used.step(np.full(used.action_space.shape, 8))
+        *_, over, _ = used.step(np.zeros(used.action_space.shape, int))
+    before = used.episode_metrics()
+    assert min(before[count] for count in ("invalid_actions", "set_aside", "waited", "undispatched")) > 0
     one, other = on(used, episode).reset(), on(fresh, episode).reset()
     assert_same(one, other)
     mask, over, k = other[-1]["action_mask"], False, 0

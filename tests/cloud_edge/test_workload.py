@@ -95,8 +95,8 @@ class Scripted(EpisodeStreams):
     def __getitem__(self, stream: int) -> Any:
         return self if stream == self._kind else super().__getitem__(stream)
 
-    def _next(self, shape: Any) -> np.ndarray:
-        return np.resize(np.array(self._numbers, float), shape)
+    def _next(self, shape: Any = None) -> Any:
+        return self._numbers[0] if shape is None else np.resize(np.array(self._numbers, float), shape)
 
     standard_exponential = standard_normal = random = _next
 
@@ -560,6 +560,16 @@ def test_a_trace_just_as_long_as_an_episode_is_replayed_but_for_an_arrival_at_it
         arrivals, _ = draw(workload, seed)
         assert arrivals.arrival_s.tolist() == [0, 4, 4]
         assert arrivals.contents.input_tokens.tolist() == [10, 20, 25]
+
+
+def test_no_arrival_of_a_trace_is_rounded_to_the_episode_s_end(trace: str) -> None:
+    """start + 3 rounds up beyond the arrival, and arrival - start rounds up to 3."""
+    workload = make_workload(trace=trace, rate_per_s=None, windows=3)
+    start, arrival = 0.25 + 3 * 2**-52, 3.25 + 2**-51
+    assert arrival < start + 3 and arrival - start == 3
+    workload._trace_s = np.array([0.0, arrival, 4.0])
+    arrivals, _ = workload.draw(Scripted(ARRIVALS, [start]))
+    assert arrivals.arrival_s.tolist() == [np.nextafter(3.0, 0.0)]
 
 
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:

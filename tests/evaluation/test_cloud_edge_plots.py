@@ -139,7 +139,7 @@ def test_no_two_points_look_alike(drawn: Drawn) -> None:
     }
     assert len(looks) == len(LABELS)
     sizes = [c.get_sizes()[0] for c in collections]
-    assert sizes == sorted(sizes, reverse=True), "a later one must not hide an earlier one"
+    assert sizes == sorted(set(sizes), reverse=True), "a later one must not hide an earlier one"
 
 
 def test_convergence_ends_at_what_was_dispatched_above_the_optimum(drawn: Drawn) -> None:
@@ -164,7 +164,7 @@ def test_convergence_ends_at_what_was_dispatched_above_the_optimum(drawn: Drawn)
             assert end.get_ydata()[0] == pytest.approx(line.get_ydata()[-1])
             assert line.get_ydata()[-1] == pytest.approx(final, abs=1e-5)
             assert line.get_ydata()[0] >= line.get_ydata()[-1] >= optimum - 1e-9
-            assert np.all(np.diff(line.get_xdata()) > 0) and line.get_xdata()[0] > 0
+            assert np.all(np.diff(line.get_xdata()) >= 0) and line.get_xdata()[0] > 0
         assert panel.get_xscale() == "log"
     assert legend(drawn.figures["convergence.png"]) == [*searches, "proven optimum"]
 
@@ -221,17 +221,19 @@ searches = st.lists(
 ).map(lambda steps: np.array(sorted(steps)))
 
 
-@given(st.lists(searches, min_size=1, max_size=12))
-def test_mean_convergence_holds_each_searchs_best_so_far(found: list[np.ndarray]) -> None:
+@given(st.lists(searches, min_size=1, max_size=7))
+def test_mean_convergence_goes_from_the_first_steps_to_the_last(found: list[np.ndarray]) -> None:
     instants, best = mean_convergence(found)
-    assert np.all(np.diff(instants) >= -1e-12)
-    for instant, value in zip(instants[::37], best[::37], strict=True):
-        held = []
-        for one in found:
-            before = [j for second, j in one if second <= instant]
-            assert before, "a search that has nothing yet has no value"
-            held.append(before[-1])
-        assert value == pytest.approx(np.mean(held))
-    over = [one[-1, 0] <= instants[-1] for one in found]
-    assert np.mean(over) >= 0.9 or len(found) < 10
-    assert instants[-1] <= max(one[-1, 0] for one in found) * (1 + 1e-12)
+    assert np.all(np.diff(instants) >= 0)
+    for place in (0, -1):
+        assert instants[place] == pytest.approx(np.median([one[place, 0] for one in found]))
+        assert best[place] == pytest.approx(np.mean([one[place, 1] for one in found]))
+
+
+def test_a_search_that_was_held_up_does_not_stretch_the_others() -> None:
+    steps = np.array([[0.001 * k, 1.0 - 0.1 * k] for k in range(1, 6)])
+    late = steps + np.array([[0.0, 0.0]] * 2 + [[0.5, 0.0]] * 3)
+    instants, best = mean_convergence([steps, steps, late])
+    plain = mean_convergence([steps])
+    np.testing.assert_allclose((instants, best), plain)
+    assert set(zip(instants.round(9), best.round(9), strict=True)) == set(map(tuple, steps.round(9)))

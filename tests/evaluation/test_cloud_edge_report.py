@@ -232,6 +232,16 @@ def test_without_gaps_there_is_a_dash_and_it_is_said() -> None:
     assert cells_of(zero)["a"]["gap %"] == DASH, "of a bound of 0 nothing is a share"
 
 
+def test_requests_that_were_left_waiting_are_told() -> None:
+    places = {"x": {"a": near(0.5), "b": near(0.4)}, "y": {"a": near(0.5), "b": near(0.4)}}
+    plan, rows, curves = episodes(places)
+    for row in rows:
+        row["undispatched"] = row["seed"] if row["condition"] == "y" else 0
+    [line] = [line for line in remarks(summarise(plan, rows, curves)) if "still wait" in line]
+    assert line.endswith("Mean number, y: 3.5.")
+    assert not any("still wait" in line for line in remarks(summary_of(places, undispatched=0)))
+
+
 def test_decision_times_are_of_all_decisions_together() -> None:
     summary = summary_of({"x": {"a": near(0.5)}})
     times = [1.0 + seed for seed in SEEDS]
