@@ -61,7 +61,7 @@ def stacked(frames: tuple[np.ndarray, ...]) -> Image.Image:
 pictures = [stacked(frames) for frames in zip(*map(play, routers), strict=True)]
 # One small palette for all, without dithering: flat colours stay flat, and the file small. It is made from
 # the middle, where the node is down.
-palette = pictures[len(pictures) // 2].quantize(24, Image.Quantize.MAXCOVERAGE)
+palette = pictures[len(pictures) // 2].quantize(48, Image.Quantize.MAXCOVERAGE)
 first, *rest = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
 pauses_ms = [pause_ms] * len(rest) + [2000]  # the last picture stays a while
 first.save(out, save_all=True, append_images=rest, duration=pauses_ms, loop=0, optimize=True)

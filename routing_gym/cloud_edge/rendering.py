@@ -1,6 +1,6 @@
 """Pictures of a running episode: text (`ansi`), frames (`rgb_array`) and a window (`human`).
 
-All is read from the state, and nothing written to it. Windows are counted from 1, and called by their batch.
+All is read from the state, and nothing written to it. Windows are counted from 1.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -479,3 +481,14 @@ def test_a_vector_environment_renders_each_row(pygame, name, mode):
         np.testing.assert_array_equal(picture, env.render())
         env.close()
     envs.close()
+
+
+@pytest.mark.slow
+def test_the_example_records_a_gif_fit_for_the_readme(pygame, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="the example writes its GIF with Pillow")
+    out = tmp_path / "cloud_edge.gif"
+    script = Path(__file__).parents[2] / "examples" / "record_cloud_edge_gif.py"
+    subprocess.run([sys.executable, str(script), str(out)], check=True, timeout=300)
+    assert out.stat().st_size < 1_500_000
+    with image.open(out) as gif:
+        assert gif.size[0] == 960 and gif.n_frames == 61

@@ -1,247 +1,132 @@
-"""Multi-start local search for the assignment of a batch, with and without a price on what it leaves behind.
-"""
+"""Routers that search for a batch's best assignment, without and with a price on the backlog they leave."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_baselines.cloud_edge.router import BatchRouter, default
-from routing_baselines.cloud_edge.search import (
-    NONE,
-    TOLERANCE,
-    Plan,
-    allow_all,
-    descend,
-    make_plan,
-    makespan,
-    settle,
-    total_cost,
+from routing_baselines.cloud_edge.multistart import (
+    Search,
+    advance,
+    begin,
+    change_levels,
+    make_search,
+    polish,
 )
-from routing_gym.cloud_edge.evaluator import BatchTables, Floats, term_bounds
-from routing_gym.common.jit import njit
-
-CAP = np.dtype([("after", "f8"), ("by", "f8"), ("bound", "f8")])
-
-class Search(NamedTuple):
-    plan: Plan
-    caps: NDArray[Any]
-    multipliers: Floats  # of each room's limit, per s of T_infer (K, M)
-    best: NDArray[np.int64]  # (R,)
-    value: Floats  # what is minimised, and J, of `best` (2,)
-    prices: Floats
-
-
-@njit
-def lower_bound(plan: Plan, cap: float, target: float, steps: int, multipliers: Floats) -> Any:
-    count, width = plan.pairs.shape
-    now, slope = multipliers.copy(), np.empty(width)
-    best, pace, failures = -np.inf, 1.0, 0
-    for _ in range(steps):
-        bound = plan.total[0].origin
-        slope[:] = 0.0
-        for r in range(count):
-            least, choice = np.inf, NONE
-            for d in range(width):
-                pair=plan.pairs[r,d]
-                if pair.direct <= cap:
-                    value = pair.price + now[d] * pair.infer
-                    if value < least:
-                        least, choice = value, d
-            if choice == NONE:
-                return np.inf
-            bound += least
-            slope[choice] += plan.pairs[r, choice].infer
-        square = 0.0
-        for d in range(width):
-            destination = plan.destinations[d]
-            free = max(0.0, plan.total[0].window_s - destination.backlog)
-            room = max(0.0, cap - destination.backlog - destination.nearest)
-            if now[d] * destination.speedup < destination.rent:
-                room = min(room, free)
-            bound += destination.rent * max(0.0, destination.backlog + room - plan.total[0].window_s)
-            room *= destination.speedup
-            bound -= now[d] * room
-            slope[d] -= room
-            if now[d] <= 0.0 and slope[d] < 0.0:
-                slope[d] = 0.0
-            square += slope[d] * slope[d]
-        if bound > best:
-            best, failures = bound, 0
-            multipliers[:] = now
-        else:
-            failures += 1
-            if failures == 2:
-                pace, failures = 0.5 * pace, 0
-        if square == 0.0 or bound >= target:
-            break
-        for d in range(width):
-            now[d] = max(0.0, now[d] + pace * (target - bound) / square * slope[d])
-    return best
-
-
-@njit
-def _remember(search: Search) -> None:
-    plan = search.plan
-    value = total_cost(plan)
-    if value < search.value[0] - TOLERANCE:
-        search.value[0] = search.value[1] = value
-        for r in range(len(plan.requests)):
-            search.best[r] = plan.requests[r].destination
-        for d in range(len(plan.destinations)):
-            search.value[1] -= plan.destinations[d].charge
-
-@njit
-def recall(search):
-    for r in range(len(search.plan.requests)):
-        search.plan.requests[r].destination = search.best[r]
-
-@njit
-def price_as(plan, makespan_price, overshoot_price, cap, rent):
-    plan.total[0].makespan_price = makespan_price
-    plan.total[0].overshoot_price = overshoot_price
-    for d in range(len(plan.destinations)):
-        plan.destinations[d].cap = cap
-        plan.destinations[d].rent = rent
-
-@njit
-def _begin(search: Search, steps: int, price: float) -> None:
-    plan = search.plan
-    count, width = plan.pairs.shape
-    tau = plan.total[0].makespan_price
-    rent = price * tau
-    search.prices[0], search.prices[1] = tau, rent
-    search.value[:] = np.inf
-    search.caps["bound"][:] = np.inf
-    price_as(plan, tau, 0.0, np.inf, rent)
-    earliest, cheapest = 0.0, plan.total[0].origin
-    for r in range(count):
-        least = direct = np.inf
-        for d in range(width):
-            if plan.pairs[r, d].price < least:
-                least = plan.pairs[r, d].price
-                plan.requests[r].destination = d
-            direct = min(direct, plan.pairs[r, d].direct)
-        cheapest += least
-        earliest = max(earliest, direct)
-    for d in range(width):
-        cheapest += rent * max(0.0, plan.destinations[d].backlog - plan.total[0].window_s)
-    settle(plan)
-    latest = makespan(plan)
-    descend(plan, False)
-    _remember(search)
-    if tau <= 0.0:
-        return
-    known = search.value[0]
-    latest = min(latest, (known - cheapest) / tau)
-    multipliers = np.zeros(width)
-    caps = len(search.caps)
-    for k in range(caps - 1, -1, -1):
-        cap = search.caps[k]
-        cap.by = earliest + (latest - earliest) * (k + 1) / caps
-        cap.after = earliest + (latest - earliest) * k / caps
-        cap.bound = lower_bound(plan, cap.by, known - tau * cap.after, steps, multipliers)
-        search.multipliers[k] = multipliers
-
-
-@njit
-def _advance(search: Search) -> bool:
-    plan = search.plan
-    known = search.value[0]
-    tau, rent = search.prices
-    chosen, least = NONE, np.inf
-    for k in range(len(search.caps)):
-        cap = search.caps[k]
-        if cap.bound + tau * cap.after < known - TOLERANCE and cap.bound + tau * cap.by < least:
-            chosen, least = k, cap.bound + tau * cap.by
-    if chosen == NONE:
-        return False
-    cap = search.caps[chosen]
-    slack = known - cap.bound - tau * cap.after
-    cap.bound = np.inf
-    count, width = plan.pairs.shape
-    for r in range(count):
-        request = plan.requests[r]
-        best = np.inf
-        for d in range(width):
-            pair = plan.pairs[r, d]
-            if pair.direct <= cap.by:
-                value = pair.price + search.multipliers[chosen, d] * pair.infer
-                if value < best:
-                    best, request.destination = value, d
-        request.options = 0
-        for d in range(width):
-            pair = plan.pairs[r, d]
-            if pair.direct <= cap.by and pair.price + search.multipliers[chosen, d] * pair.infer <= best + slack:
-                plan.options[r, request.options] = d
-                request.options += 1
-    price_as(plan, 0.0, tau, cap.by, rent)
-    descend(plan, True)
-    price_as(plan, tau, 0.0, np.inf, rent)
-    descend(plan, True)
-    _remember(search)
-    return True
-
-@njit
-def _polish(search: Search) -> None:
-    recall(search)
-    allow_all(search.plan)
-    descend(search.plan, True)
-    _remember(search)
-
-
-@njit
-def _shake(search: Search, modes: Floats, ejecting: bool, steep: float, only: bool) -> bool:
-    plan = search.plan
-    before = search.value[0]
-    tau, rent = search.prices
-    total = plan.total[0]
-    for d in range(len(plan.destinations)):
-        destination = plan.destinations[d]
-        for mode in modes:
-            recall(search)
-            settle(plan)
-            if mode < 0.0:
-                destination.rent = 0.0
-            else:
-                if destination.count == 0 or (only and destination.charge <= destination.rent * max(0.0, destination.backlog - total.window_s)+1e-12):
-                    continue
-                total.overshoot_price = steep * (tau + rent)
-                destination.cap = destination.finish - 1e-9 - mode * (destination.finish - destination.backlog)
-            descend(plan, False)
-            price_as(plan, tau, 0.0, np.inf, rent)
-            descend(plan, ejecting)
-            _remember(search)
-    return search.value[0] < before
+from routing_baselines.cloud_edge.router import BatchRouter, default
+from routing_baselines.cloud_edge.search import TOLERANCE
+from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.evaluator import BatchTables
 
 
 class LocalSearch(BatchRouter):
-    """x."""
+    """Descends from one start per makespan cap by moves, swaps and chains of two moves, to the lowest J.
 
-    def __init__(self, caps: int | None = None, steps: int | None = None, price=0.0, modes=(), ejecting=False, steep=1e3, only=False) -> None:
-        self.caps = 64 if caps is None else caps
-        self.steps = 20
-        self.price = price
-        self.modes = np.array(modes)
-        self.ejecting = ejecting
-        self.steep = steep;self.only=only
+    No single move or swap improves what it returns. Where its bounds leave nothing to gain it stops early,
+    and what it returns is optimal.
+
+    Its diagnostics are `convergence`, (n, 2): after each start, and at the end, the seconds since the
+    decision began and J of the best assignment so far.
+
+    Attributes:
+        caps: makespan caps.
+        steps: subgradient steps that a cap's bound is worth.
+    """
+
+    section: ClassVar[str] = "local_search"
+
+    def __init__(self, caps: int | None = None, steps: int | None = None) -> None:
+        """Set the search; by default as shipped in `configs/routers/cloud_edge.yaml`.
+
+        Raises:
+            ValueError: no cap or no step.
+        """
+        self.caps = int(default(self.section, "caps") if caps is None else caps)
+        self.steps = int(default(self.section, "steps") if steps is None else steps)
+        for name in ("caps", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
 
     def assign(
         self, tables: BatchTables, random: np.uint64
     ) -> tuple[NDArray[np.int64], np.uint64, Mapping[str, Any]]:
         """Search for the batch's best assignment; see `BatchRouter.assign`."""
         begun = time.perf_counter()
-        count, width = tables.infer.shape
-        search = Search(make_plan(tables, term_bounds(tables), 1.0), np.zeros(self.caps, CAP), np.zeros((self.caps, width)), np.zeros(count, np.int64), np.zeros(2), np.zeros(2))
-        _begin(search, self.steps, self.price)
-        convergence = [(time.perf_counter() - begun, search.value[1])]
-        while _advance(search):
+        search = self._make_search(tables)
+        convergence: list[tuple[float, float]] = []
+
+        def note() -> None:
             convergence.append((time.perf_counter() - begun, search.value[1]))
-        _polish(search)
-        convergence.append((time.perf_counter() - begun, search.value[1]))
-        while len(self.modes) and _shake(search, self.modes, self.ejecting, self.steep, self.only): pass
+
+        begin(search, self.steps)
+        note()
+        while advance(search):
+            note()
+        polish(search)
+        note()
+        while self._refine(search):
+            note()
         return search.best, random, {"convergence": np.array(convergence)}
+
+    def _make_search(self, tables: BatchTables) -> Search:
+        return make_search(tables, self.caps)
+
+    def _refine(self, search: Search) -> bool:
+        """Improve a polished search; return whether there is reason to try again."""
+        return False
+
+
+class PricedSearch(LocalSearch):
+    """Searches as `LocalSearch` does, on J + β · ω_T/(hi_T - lo_T) · Σ_d max(0, B_d + new_d - Δ).
+
+    It pays for the backlog that it leaves to the next window. Where the bounds of T coincide it leaves that
+    out, as J does T. J of the best assignment so far may rise, as it is the sum that falls.
+
+    Attributes:
+        price: β, what a second of backlog left on a destination costs, in seconds of completion time.
+        levels: backlogs that it tries to bring each destination down to, as shares of its service time.
+        windows_s: Δ of each row, s; `configure` takes over the environments'.
+    """
+
+    section: ClassVar[str] = "priced_search"
+
+    def __init__(
+        self,
+        price: float | None = None,
+        caps: int | None = None,
+        steps: int | None = None,
+        levels: Sequence[float] | None = None,
+    ) -> None:
+        """Set the search; by default as shipped in `configs/routers/cloud_edge.yaml`.
+
+        Raises:
+            ValueError: a negative price, no cap or no step, or a level that is not above 0 and at most 1.
+        """
+        super().__init__(caps, steps)
+        self.price = float(default(self.section, "price") if price is None else price)
+        if self.price < 0.0:
+            raise ValueError(f"price = {self.price}: must not be negative")
+        self.levels = np.array(default(self.section, "levels") if levels is None else levels, np.float64)
+        if not ((self.levels > 0.0) & (self.levels <= 1.0)).all():
+            raise ValueError(f"levels = {self.levels.tolist()}: each must be above 0 and at most 1")
+        self.windows_s: Sequence[float] = [CloudEdgeConfig.create().window_s]
+
+    def configure(self, configs: Sequence[CloudEdgeConfig]) -> None:
+        """Take over each row's window."""
+        self.windows_s = [config.window_s for config in configs]
+
+    def _make_search(self, tables: BatchTables) -> Search:
+        return make_search(tables, self.caps, self.windows_s[self.row % len(self.windows_s)], self.price)
+
+    def _refine(self, search: Search) -> bool:
+        left = search.plan.destinations["backlog"] - search.plan.total[0]["window_s"]
+        unavoidable = search.rent * np.maximum(0.0, left).sum()
+        if search.value[0] - search.value[1] <= unavoidable + TOLERANCE or not change_levels(
+            search, self.levels
+        ):
+            return False
+        return True

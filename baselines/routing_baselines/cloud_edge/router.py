@@ -23,10 +23,15 @@ class BatchRouter(Policy):
     """A router that assigns a whole batch, given its tables.
 
     Its state is one random state per row, uint64, which routers without randomness leave alone.
+
+    Attributes:
+        row: which row of an observation is being assigned.
     """
 
     family: ClassVar[str] = "cloud_edge"
     acts_on: ClassVar[Any] = "batch"
+
+    row = 0
 
     _diagnostics: Sequence[Mapping[str, Any]] = ()
 
@@ -57,6 +62,7 @@ class BatchRouter(Policy):
             tables = BatchTables.from_observation({name: values[row] for name, values in flat.items()})
             found: Mapping[str, Any] = {}
             if len(tables.infer):
+                self.row = row
                 assignment, states[row], found = self.assign(tables, states[row])
                 actions[row, : len(assignment)] = assignment
             diagnostics.append(found)
