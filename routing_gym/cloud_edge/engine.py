@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from routing_gym.cloud_edge.evaluator import BatchTables, finish_time, pair_parts, write_bounds
-from routing_gym.cloud_edge.observation import observe_batch, observe_request
+from routing_gym.cloud_edge.observation import observe_batches, observe_requests
 from routing_gym.cloud_edge.request_monitor import drain, observe_completions, record_dispatch
 from routing_gym.cloud_edge.state import (
     CLUSTER_ERROR,
@@ -265,7 +265,7 @@ def advance_batch(s: Arrays, observation: Any) -> None:
                 next_window(s, e)
         elif row.command != OBSERVE:
             raise ValueError("unknown command")
-        observe_batch(s, e, observation)
+    observe_batches(s, 0, len(s.rows), observation)
 
 
 @njit
@@ -290,23 +290,25 @@ def advance_request(s: Arrays, observation: Any) -> None:
                     _skip_empty(s, e)
         elif row.command != OBSERVE:
             raise ValueError("unknown command")
-        observe_request(s, e, observation)
+    observe_requests(s, 0, len(s.rows), observation)
 
 
 @njit
 def start_batch(chosen: NDArray[np.int64], s: Arrays, observation: Any) -> None:
     """Begin the loaded episodes of the chosen rows and write their observations; else as `advance_batch`."""
     for e in chosen:
+        s.rows[e].command = START
         next_window(s, e)
-        observe_batch(s, e, observation)
+        observe_batches(s, e, e + 1, observation)
 
 
 @njit
 def start_request(chosen: NDArray[np.int64], s: Arrays, observation: Any) -> None:
     """As `start_batch`, for a request environment."""
     for e in chosen:
+        s.rows[e].command = START
         _begin_walk(s, e)
-        observe_request(s, e, observation)
+        observe_requests(s, e, e + 1, observation)
 
 
 @lru_cache(maxsize=2)

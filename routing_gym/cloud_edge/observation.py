@@ -7,6 +7,7 @@ from typing import Any
 from routing_gym.cloud_edge.evaluator import new_work
 from routing_gym.cloud_edge.state import LEGAL, LOSS, Arrays
 from routing_gym.common.buffer import BufferLayout, block_size
+from routing_gym.common.commands import SKIP
 from routing_gym.common.jit import njit
 
 REQUEST_FIELDS = ("active", "input_tokens", "predicted_output_tokens")
@@ -69,69 +70,81 @@ def _write_destinations(observation: Any, first: int, block: int, destinations: 
 
 
 @njit
-def observe_batch(s: Arrays, e: int, observation: Any) -> None:
-    """Write row `e`'s observation of its batch."""
-    row = s.rows[e]
+def observe_batches(s: Arrays, first_row: int, last_row: int, observation: Any) -> None:
+    """Write the observations of some rows' batches, all but those to SKIP.
+
+    A loop over rows, as each call hands over a hundred numbers that describe the arrays.
+    """
     row_count, count = s.slots.shape
     width = s.destinations.shape[1]
-    block = block_size(row_count, count)
-    first = e * count
-    for i in range(count):
-        active = i < row.batch
-        observation[first + i] = active
-        observation[first + i + block] = 0.0
-        observation[first + i + 2 * block] = 0.0
-        if active:
-            request = s.requests[e, s.slots[e, i].request]
-            observation[first + i + block] = request.input
-            observation[first + i + 2 * block] = request.predicted_output
-    end = 3 * block
-    block = block_size(row_count, count * width)
-    first = end + e * count * width
-    for i in range(row.batch):
-        _write_pairs(observation, first + i * width, block, s.tables[e, i])
-    for field in range(7):
-        for k in range(row.batch * width, count * width):
-            observation[first + field * block + k] = 0.0
-    for i in range(row.batch, count):
-        observation[first + 6 * block + i * width] = 1.0
-    end += 7 * block
-    block = block_size(row_count, width)
-    _write_destinations(observation, end + e * width, block, s.destinations[e])
-    end += 5 * block
-    for k in range(4):
-        observation[end + 4 * e + k] = row.weights[k]
+    requests_end = 3 * block_size(row_count, count)
+    pairs_end = requests_end + len(PAIR_FIELDS) * block_size(row_count, count * width)
+    destinations_end = pairs_end + len(DESTINATION_FIELDS) * block_size(row_count, width)
+    for e in range(first_row, last_row):
+        row = s.rows[e]
+        if row.command == SKIP:
+            continue
+        block = block_size(row_count, count)
+        for i in range(count):
+            k = e * count + i
+            active = i < row.batch
+            observation[k] = active
+            observation[k + block] = observation[k + 2 * block] = 0.0
+            if active:
+                request = s.requests[e, s.slots[e, i].request]
+                observation[k + block] = request.input
+                observation[k + 2 * block] = request.predicted_output
+        block = block_size(row_count, count * width)
+        first = requests_end + e * count * width
+        for i in range(row.batch):
+            _write_pairs(observation, first + i * width, block, s.tables[e, i])
+        for field in range(len(PAIR_FIELDS)):
+            for k in range(row.batch * width, count * width):
+                observation[first + field * block + k] = 0.0
+        for i in range(row.batch, count):
+            observation[first + LEGAL * block + i * width] = 1.0
+        _write_destinations(
+            observation, pairs_end + e * width, block_size(row_count, width), s.destinations[e]
+        )
+        for k in range(4):
+            observation[destinations_end + 4 * e + k] = row.weights[k]
 
 
 @njit
-def observe_request(s: Arrays, e: int, observation: Any) -> None:
-    """Write row `e`'s observation of the request at its position; zeros and a full mask at the end."""
-    row = s.rows[e]
+def observe_requests(s: Arrays, first_row: int, last_row: int, observation: Any) -> None:
+    """Write the observations of some rows' requests at their positions, all but those to SKIP.
+
+    At an episode's end they are zeros and a full mask.
+    """
     row_count, width = s.destinations.shape
     block = block_size(row_count, width)
-    first = e * width
-    i = s.slots[e, row.position].order
-    if row.batch:
-        _write_pairs(observation, first, block, s.tables[e, i])
-    else:
-        for field in range(len(PAIR_FIELDS)):
-            for d in range(width):
-                observation[first + field * block + d] = 1.0 if field == LEGAL else 0.0
-    for d in range(width):
-        destination = s.destinations[e, d]
-        added = new_work(destination.predicted_longest, destination.predicted_work, destination.speedup)
-        observation[first + 12 * block + d] = destination.shown + added
-    _write_destinations(observation, 7 * block + first, block, s.destinations[e])
-    end = 13 * block
-    block = block_size(row_count, 1)
-    observation[end + e] = observation[end + e + block] = 0.0
-    if row.batch:
-        request = s.requests[e, s.slots[e, i].request]
-        observation[end + e] = request.input
-        observation[end + e + block] = request.predicted_output
-    observation[end + e + 2 * block] = row.batch - row.position
-    end += 3 * block
-    block = block_size(row_count, 4)
-    for k in range(4):
-        observation[end + 4 * e + k] = row.bounds[0, k, 1] - row.bounds[0, k, 0]
-        observation[end + 4 * e + k + block] = row.weights[k]
+    singles = (len(PAIR_FIELDS) + len(DESTINATION_FIELDS) + 1) * block
+    single = block_size(row_count, 1)
+    fours, four = singles + 3 * single, block_size(row_count, 4)
+    for e in range(first_row, last_row):
+        row = s.rows[e]
+        if row.command == SKIP:
+            continue
+        first = e * width
+        i = s.slots[e, row.position].order
+        observation[singles + e] = observation[singles + e + single] = 0.0
+        observation[singles + e + 2 * single] = row.batch - row.position
+        if row.batch:
+            _write_pairs(observation, first, block, s.tables[e, i])
+            request = s.requests[e, s.slots[e, i].request]
+            observation[singles + e] = request.input
+            observation[singles + e + single] = request.predicted_output
+        else:
+            for field in range(len(PAIR_FIELDS)):
+                for d in range(width):
+                    observation[first + field * block + d] = field == LEGAL
+        first += len(PAIR_FIELDS) * block
+        _write_destinations(observation, first, block, s.destinations[e])
+        first += len(DESTINATION_FIELDS) * block
+        for d in range(width):
+            destination = s.destinations[e, d]
+            added = new_work(destination.predicted_longest, destination.predicted_work, destination.speedup)
+            observation[first + d] = destination.shown + added
+        for k in range(4):
+            observation[fours + 4 * e + k] = row.bounds[0, k, 1] - row.bounds[0, k, 0]
+            observation[fours + 4 * e + k + four] = row.weights[k]

@@ -71,14 +71,14 @@ def addition(plan: Plan, r: int, b: int) -> float:
 
 
 @njit
-def change(plan: Plan, r: int, b: int, s: int, c: int, exact: bool) -> float:
+def change(plan: Plan, r: int, b: int, s: int, c: int) -> float:
     """Return by how much J and the charges grow when r goes to b and s, which is on b, goes to c.
 
-    In a move s and c are NONE; in a swap c is where r comes from. Not exact means: no more than that.
+    In a move s and c are NONE; in a swap c is where r comes from.
     """
     a = plan.requests[r].destination
-    finish_a, charge_a = _outcome(plan, a, r, s if c == a else NONE, exact)
-    finish_b, charge_b = _outcome(plan, b, s, r, exact)
+    finish_a, charge_a = _outcome(plan, a, r, s if c == a else NONE, True)
+    finish_b, charge_b = _outcome(plan, b, s, r, True)
     latest = max(_elsewhere(plan, a, b), max(finish_a, finish_b))
     cost = plan.pairs[r, b].price - plan.pairs[r, a].price
     cost += charge_a - plan.destinations[a].charge + charge_b - plan.destinations[b].charge
@@ -86,7 +86,7 @@ def change(plan: Plan, r: int, b: int, s: int, c: int, exact: bool) -> float:
         cost += plan.pairs[s, c].price - plan.pairs[s, b].price
         if c != a:
             # Its last finish only grows, so it need not be left out of what is elsewhere.
-            finish_c, charge_c = _outcome(plan, c, NONE, s, exact)
+            finish_c, charge_c = _outcome(plan, c, NONE, s, True)
             latest = max(latest, finish_c)
             cost += charge_c - plan.destinations[c].charge
     return cost + plan.total[0].makespan_price * (latest - makespan(plan))
@@ -95,20 +95,22 @@ def change(plan: Plan, r: int, b: int, s: int, c: int, exact: bool) -> float:
 @njit
 def _best_move(plan: Plan, r: int) -> int:
     """Return where a request is best sent, NONE if it is best where it is."""
-    request, makespan_price = plan.requests[r], plan.total[0].makespan_price
-    a = request.destination
-    finish_a, charge_a = _outcome(plan, a, r, NONE, False)
-    saved = makespan(plan) - max(finish_a, _elsewhere(plan, a, a))
-    least = charge_a - plan.destinations[a].charge - makespan_price * saved
-    best, choice = -TOLERANCE, NONE
-    if least + request.regret >= best:
+    request, price = plan.requests[r], plan.total[0].makespan_price
+    a, best, choice = request.destination, -TOLERANCE, NONE
+    finish, charge_a = _outcome(plan, a, r, NONE, False)
+    latest = max(finish, _elsewhere(plan, a, a))
+    cost = charge_a - plan.destinations[a].charge + price * (latest - makespan(plan))
+    if cost + request.regret >= best:
         return NONE
     for k in range(request.options):
         b = plan.options[r, k]
-        if b == a or least + plan.pairs[r, b].price - plan.pairs[r, a].price >= best:
+        more = cost + plan.pairs[r, b].price - plan.pairs[r, a].price
+        if b == a or more >= best:
             continue
-        if change(plan, r, b, NONE, NONE, False) < best:
-            value = change(plan, r, b, NONE, NONE, True)
+        finish, charge_b = _outcome(plan, b, NONE, r, False)
+        more += charge_b - plan.destinations[b].charge + price * max(0.0, finish - latest)
+        if more < best:
+            value = change(plan, r, b, NONE, NONE)
             if value < best:
                 best, choice = value, b
     return choice
@@ -116,18 +118,21 @@ def _best_move(plan: Plan, r: int) -> int:
 
 @njit
 def _ejection(plan: Plan, r: int) -> Any:
-    """Return (b, s, c) of the first swap or chain that starts with r and gains; NONE where none does."""
-    request, makespan_price = plan.requests[r], plan.total[0].makespan_price
-    a, latest = request.destination, makespan(plan)
+    """Return (b, s, c) of the first swap or chain that starts with r and gains; NONE where none does.
+
+    Every sum on the way is no more than what the whole will cost.
+    """
+    request, price = plan.requests[r], plan.total[0].makespan_price
+    a, now = request.destination, makespan(plan)
     finish_a, charge_a = _outcome(plan, a, r, NONE, False)
     for j in range(request.options):
         b = plan.options[r, j]
         if b == a:
             continue
-        finish = max(finish_a, _elsewhere(plan, a, b))
-        cost = plan.pairs[r, b].price - plan.pairs[r, a].price + charge_a - plan.destinations[a].charge
-        cost -= plan.destinations[b].charge
-        least = cost + makespan_price * (finish - latest)
+        latest = max(finish_a, _elsewhere(plan, a, b))
+        cost = plan.pairs[r, b].price - plan.pairs[r, a].price
+        cost += charge_a - plan.destinations[a].charge - plan.destinations[b].charge
+        least = cost + price * (latest - now)
         if least + plan.destinations[b].ease >= -TOLERANCE:
             continue
         for k in range(plan.destinations[b].count):
@@ -135,20 +140,20 @@ def _ejection(plan: Plan, r: int) -> Any:
             if least + plan.requests[s].regret >= -TOLERANCE:
                 continue
             finish_b, charge_b = _outcome(plan, b, s, r, False)
-            left = cost + charge_b + makespan_price * (max(finish, finish_b) - latest)
+            later = max(latest, finish_b)
+            left = cost + charge_b + price * (later - now)
             if left + plan.requests[s].regret >= -TOLERANCE:
                 continue
             for q in range(plan.requests[s].options):
                 c = plan.options[s, q]
+                more = left + plan.pairs[s, c].price - plan.pairs[s, b].price
                 # A swap is found from whichever of the two comes first.
-                if c == b or (c == a and s < r):
+                if c == b or (c == a and s < r) or more >= -TOLERANCE:
                     continue
-                if left + plan.pairs[s, c].price - plan.pairs[s, b].price >= -TOLERANCE:
-                    continue
-                if (
-                    change(plan, r, b, s, c, False) < -TOLERANCE
-                    and change(plan, r, b, s, c, True) < -TOLERANCE
-                ):
+                finish_c, charge_c = _outcome(plan, c, r if c == a else NONE, s, False)
+                more += charge_c - (charge_a if c == a else plan.destinations[c].charge)
+                more += price * max(0.0, finish_c - later)
+                if more < -TOLERANCE and change(plan, r, b, s, c) < -TOLERANCE:
                     return b, s, c
     return NONE, NONE, NONE
 
