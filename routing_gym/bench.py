@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -38,8 +38,7 @@ CLUSTER, BATCH, REQUEST = (
 class VectorRun(NamedTuple):
     """How a vector environment is measured.
 
-    `decisions` is how many steps an episode of the default config has on average; `floor` a multiple of
-    CartPole's steps/s.
+    `decisions` is how many steps an episode has on average; `floor` a multiple of CartPole's steps/s.
     """
 
     env_id: str
@@ -47,12 +46,15 @@ class VectorRun(NamedTuple):
     decisions: int
     unit: str
     floor: float
+    arguments: Mapping[str, Any]
+    note: str = ""
 
 
+FULL = {"requests": 32, "max_requests": 32}  # R_max = 32, M = 11
 VECTOR_RUNS = (
-    VectorRun(CLUSTER, 1024, 2700, "decisions/s", 15.0),  # 180/s for 15 s
-    VectorRun(BATCH, 256, 60, "windows/s", 0.1),
-    VectorRun(REQUEST, 1024, 1200, "decisions/s", 5.0),  # 20/s for 60 s
+    VectorRun(CLUSTER, 1024, 2700, "decisions/s", 15.0, {}),  # 180/s for 15 s
+    VectorRun(BATCH, 256, 60, "windows/s", 0.1, FULL, ", batches of 32"),
+    VectorRun(REQUEST, 1024, 60 * 32, "decisions/s", 5.0, FULL, ", batches of 32"),
 )
 RATES = ("steps/s", *dict.fromkeys(run.unit for run in VECTOR_RUNS))
 
@@ -93,7 +95,7 @@ def benchmarks() -> list[Benchmark]:
     singles[0] = replace(singles[0], floor=1.0, relative=True)
     vectors = [
         Benchmark(
-            f"{run.env_id}, {run.rows} rows",
+            f"{run.env_id}, {run.rows} rows{run.note}",
             run.unit,
             partial(_vector_decisions, run),
             floor=run.floor,
@@ -148,7 +150,8 @@ def _vector_decisions(run: VectorRun, seconds: float) -> float:
     one episode's metrics per row.
     """
     rng = np.random.default_rng(0)
-    envs = gym.make_vec(run.env_id, num_envs=run.rows, autoreset_mode=AutoresetMode.SAME_STEP)
+    mode = AutoresetMode.SAME_STEP
+    envs = gym.make_vec(run.env_id, num_envs=run.rows, autoreset_mode=mode, **run.arguments)
     _, info = envs.reset(seed=0)
 
     def play(steps: int) -> None:

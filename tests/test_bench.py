@@ -94,8 +94,8 @@ def test_floors_and_the_reference_are_the_designs() -> None:
     assert REFERENCE_RATE == 200_000
     assert floors["routing_gym/InferenceCluster-v0 through gym.make"] == ("steps/s", 1.0, True)
     assert floors["routing_gym/InferenceCluster-v0, 1024 rows"] == ("decisions/s", 15.0, True)
-    assert floors["routing_gym/CloudEdgeBatch-v0, 256 rows"] == ("windows/s", 0.1, True)
-    assert floors["routing_gym/CloudEdgeRequest-v0, 1024 rows"] == ("decisions/s", 5.0, True)
+    assert floors["routing_gym/CloudEdgeBatch-v0, 256 rows, batches of 32"] == ("windows/s", 0.1, True)
+    assert floors["routing_gym/CloudEdgeRequest-v0, 1024 rows, batches of 32"] == ("decisions/s", 5.0, True)
     assert floors["import routing_gym"] == ("s", 0.6, False)
     assert floors["cema decision, R = 30, M = 11"] == ("s", 0.003, False)
     assert floors["cema decision, R = 30, M = 88"] == ("s", 0.004, False)

@@ -83,7 +83,7 @@ def batches(case: str) -> tuple[Observation, ...]:
 
 def _decision(make: Callable[[], Any], case: str, seconds: float) -> float:
     """Return the median time of a router's decision on a case's batches, seconds."""
-    router, times = make(), []
+    router, times = make(), list[float]()
     router.predict(batches(case)[0])  # compiles
     start = time.perf_counter()
     while time.perf_counter() - start < seconds or len(times) < BATCHES:
@@ -107,7 +107,7 @@ def _bounds(case: str) -> tuple[float, ...]:
 
 def _above_optimum(make: Callable[[], Any], case: str, _: float) -> float:
     """Return how far a router's J lies above the proven bound, the median over batches, in percent."""
-    router, above = make(), []
+    router, above = make(), list[float]()
     for observation, bound in zip(batches(case), _bounds(case), strict=True):
         action, _ = router.predict(observation, np.uint64(1))
         tables = BatchTables.from_observation(observation)

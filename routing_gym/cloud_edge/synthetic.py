@@ -339,7 +339,7 @@ def _topic_at(chance: float, upper_share: Floats) -> int:
 
 
 @njit
-def _topics(chance: Floats, mistake: Floats, error: float, upper_share: Floats) -> tuple[Topics, Topics]:
+def _topics(chance: Floats, mistake: Singles, error: float, upper_share: Floats) -> tuple[Topics, Topics]:
     """Return the topics of requests, and those that they are taken for."""
     topic, shown = np.empty(len(chance), np.int64), np.empty(len(chance), np.int64)
     for r in range(len(chance)):

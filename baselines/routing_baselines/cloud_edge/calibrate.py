@@ -118,6 +118,6 @@ def calibrate(
         )
     console.print(table)
     console.print(
-        "Asked for: energy and completion time within 25 %, quality loss and cost within 2 standard errors of "
-        f"a mean of {PUBLISHED_BATCHES} batches."
+        "Asked for: energy and completion time within 25 %, quality loss and cost within 2 standard errors "
+        f"of a mean of {PUBLISHED_BATCHES} batches."
     )

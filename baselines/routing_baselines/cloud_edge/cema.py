@@ -102,9 +102,9 @@ class Cema(BatchRouter):
         budget = np.inf if self.parameters.time_budget_s is None else self.parameters.time_budget_s
         state = np.array([random], np.uint64)
         legal, fixed = legal_sets(tables.legal), term_bounds(tables)
-        population = first_population(
-            tables, legal, fixed, self._operators, self.parameters.population, state
-        )
+        order = np.argsort(-self.output_tokens, kind="stable")
+        size = self.parameters.population
+        population = first_population(tables, order, legal, fixed, self._operators, size, state)
         best, value = best_of(population, fixed, tables.weights)
         convergence = [(time.perf_counter() - begun, value)]
         for _ in range(self.parameters.generations):

@@ -111,21 +111,6 @@ def legal_sets(legal: NDArray[np.bool_]) -> Legal:
 
 
 @njit
-def longest_first(tables: BatchTables) -> Ints:
-    """Return the requests (R,) by their largest T_infer, descending; equal ones stay in order.
-
-    The source sorts by predicted token length, which tables do not hold. At any one destination T_infer
-    grows with it, and so does the largest, over all destinations: over the legal ones alone, a request
-    that may only go to small models would seem shorter than it is.
-    """
-    longest = np.zeros(len(tables.infer))
-    for r in range(len(longest)):
-        for d in range(tables.infer.shape[1]):
-            longest[r] = max(longest[r], tables.infer[r, d])
-    return np.argsort(-longest, kind="mergesort")
-
-
-@njit
 def earliest_finish(tables: BatchTables, order: Ints) -> Ints:
     """Return the load-aware chromosome (R,): in this order, each request where it finishes first.
 
@@ -168,11 +153,20 @@ def scores(terms: Floats, fixed: Floats, weights: Floats, operators: Operators) 
 
 @njit
 def first_population(
-    tables: BatchTables, legal: Legal, fixed: Floats, operators: Operators, size: int, random: Words
+    tables: BatchTables,
+    order: Ints,
+    legal: Legal,
+    fixed: Floats,
+    operators: Operators,
+    size: int,
+    random: Words,
 ) -> Population:
-    """Return one load-aware and `size` - 1 random legal chromosomes (Algorithm 2), scored."""
+    """Return one load-aware and `size` - 1 random legal chromosomes (Algorithm 2), scored.
+
+    `order` (R,) is that in which the load-aware one sends requests: the longest first.
+    """
     genes = np.empty((size, len(legal.sizes)), np.int64)
-    genes[0] = earliest_finish(tables, longest_first(tables))
+    genes[0] = earliest_finish(tables, order)
     for p in range(1, size):
         for r in range(len(legal.sizes)):
             genes[p, r] = legal.destinations[r, below(legal.sizes[r], random)]

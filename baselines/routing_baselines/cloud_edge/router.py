@@ -25,13 +25,15 @@ class BatchRouter(Policy):
     Its state is one random state per row, uint64, which routers without randomness leave alone.
 
     Attributes:
-        row: which row of an observation is being assigned.
+        row: which row of the observation is being assigned.
+        output_tokens: (R,), the predicted output of each of its requests.
     """
 
     family: ClassVar[str] = "cloud_edge"
     acts_on: ClassVar[Any] = "batch"
 
-    row = 0
+    row: int = 0
+    output_tokens: NDArray[np.float64] = np.zeros(0)
 
     _diagnostics: Sequence[Mapping[str, Any]] = ()
 
@@ -63,6 +65,8 @@ class BatchRouter(Policy):
             found: Mapping[str, Any] = {}
             if len(tables.infer):
                 self.row = row
+                tokens = flat["predicted_output_tokens"][row, : len(tables.infer)]
+                self.output_tokens = np.asarray(tokens, np.float64)
                 assignment, states[row], found = self.assign(tables, states[row])
                 actions[row, : len(assignment)] = assignment
             diagnostics.append(found)

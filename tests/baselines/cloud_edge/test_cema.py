@@ -23,11 +23,27 @@ NORMALISATIONS: list[Any] = ["population", "fixed"]
 
 
 def search(router: Cema, drawn: BatchTables, seed: int = 0) -> tuple[np.ndarray, int, np.ndarray]:
+    router.output_tokens = drawn.infer.max(axis=1)  # what the plain search takes for the length
     assignment, state, found = router.assign(drawn, np.uint64(seed))
     return assignment, int(state), found["convergence"]
 
 
 # The plain search
+
+
+def test_the_load_aware_chromosome_sends_the_longest_predicted_output_first() -> None:
+    """Whatever T_infer says: requests 0 and 1 want destination 0, which the longer one gets."""
+    drawn = random_tables(0, 2, 2)._replace(
+        infer=np.array([[3.0, 4.0], [3.0, 4.0]]),
+        transfer=np.zeros((2, 2)),
+        backlog=np.zeros(2),
+        legal=np.ones((2, 2), bool),
+    )
+    for tokens, chosen in (([5, 9], [1, 0]), ([9, 5], [0, 1]), ([7, 7], [0, 1])):
+        observation = observe(drawn, 3)
+        observation["predicted_output_tokens"][:2] = tokens
+        router = Cema(population=1, generations=0)
+        assert router.predict(observation)[0].tolist() == [*chosen, 0]
 
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
@@ -60,7 +76,8 @@ def test_its_populations_are_the_plain_ones_at_full_size() -> None:
     plain = PlainSearch(drawn, router.parameters, 5)
     state, operators, fixed = np.array([5], np.uint64), router._operators, BatchEvaluator(drawn).bounds
     legal = memetic.legal_sets(drawn.legal)
-    population = memetic.first_population(drawn, legal, fixed, operators, 30, state)
+    order = np.argsort(-drawn.infer.max(axis=1), kind="stable")
+    population = memetic.first_population(drawn, order, legal, fixed, operators, 30, state)
     for _ in range(3):
         assert population.genes.tolist() == plain.population
         memetic.generation(drawn, legal, fixed, operators, population, state)

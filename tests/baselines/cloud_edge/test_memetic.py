@@ -70,19 +70,6 @@ def test_legal_sets_list_the_legal_destinations() -> None:
     assert legal.destinations[1, 0] == 1
 
 
-def test_requests_go_longest_first_and_equal_ones_in_order() -> None:
-    infer = [[2, 1], [5, 3], [2, 2], [1, 9]]
-    assert memetic.longest_first(batch(infer)).tolist() == [3, 1, 0, 2]
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 2**32))
-def test_longest_first_sorts_by_output_tokens_whatever_is_legal(tokens: list[int], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    infer = np.outer(tokens, rng.uniform(0.1, 9, 4)) + rng.uniform(0, 1, 4)
-    order = memetic.longest_first(batch(infer, legal=random_tables(seed, len(tokens), 4).legal))
-    assert order.tolist() == sorted(range(len(tokens)), key=lambda r: (-tokens[r], r))
-
-
 def test_the_load_aware_chromosome_by_hand() -> None:
     """Requests go in the order 2, 0, 1, 3; loads start at 0, 1 and 0.
 
@@ -104,9 +91,10 @@ def test_a_first_population_is_one_load_aware_chromosome_and_random_legal_ones()
         legal=np.array([[1, 1, 1, 0, 1], [0, 0, 1, 0, 1], [0, 1, 0, 0, 0]]) > 0
     )
     legal, fixed = memetic.legal_sets(drawn.legal), BatchEvaluator(drawn).bounds
-    population = memetic.first_population(drawn, legal, fixed, PUBLISHED, 4001, words(1))
+    order = np.array([2, 0, 1])
+    population = memetic.first_population(drawn, order, legal, fixed, PUBLISHED, 4001, words(1))
     genes = population.genes
-    assert genes[0].tolist() == memetic.earliest_finish(drawn, memetic.longest_first(drawn)).tolist()
+    assert genes[0].tolist() == memetic.earliest_finish(drawn, order).tolist()
     assert is_legal(drawn, genes)
     first = np.bincount(genes[1:, 0], minlength=5)[[0, 1, 2, 4]]
     assert chi_square(first, np.full(4, 1 / 4)) < 16.3  # three degrees
