@@ -292,7 +292,7 @@ def test_the_means_of_the_curves_are_the_metrics(paid: str) -> None:
         assert not values[sizes == 0].any()
     after = backlogs(log, env.config, 30)
     np.testing.assert_allclose(curves["backlog_s"], [sum(each) for each in after], rtol=1e-12, atol=1e-12)
-    assert max(curves["backlog_s"]) > metrics["max_backlog_s"] > 0
+    assert max(curves["backlog_s"]) >= metrics["max_backlog_s"] > 0
 
 
 def test_the_log_holds_what_has_arrived_so_far() -> None:
