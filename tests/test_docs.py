@@ -17,6 +17,7 @@ import yaml
 
 import routing_gym
 from routing_gym.cli import app
+from routing_gym.cloud_edge import contents
 from routing_gym.cloud_edge import metrics as cloud_edge_metrics
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.observation import batch_fields, request_fields
@@ -306,3 +307,14 @@ def test_every_constant_of_cloud_edge_that_is_ours_has_its_reason() -> None:
     shown = {name: value for name, value in values(half).items() if name in ours | parameters}
     assert len(shown) >= 15
     assert shown == {name: shipped[name] for name in shown}
+
+
+def test_streams_of_cloud_edge_are_numbered_as_in_the_code() -> None:
+    listed = re.findall(r"^\| (\d+) \| ([A-Z]+) \|", read(DESIGN), re.MULTILINE)
+    streams = {name: number for name, number in vars(contents).items() if name.isupper()}
+    assert {name: int(number) for number, name in listed} == streams
+
+
+@pytest.mark.parametrize("page", list(pages()), ids=lambda page: page.name)
+def test_no_page_holds_a_placeholder(page: Path) -> None:
+    assert re.findall(r"^[A-Z]+-(?:TABLE|[0-9]+)$", read(page), re.MULTILINE) == []

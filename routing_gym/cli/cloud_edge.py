@@ -22,7 +22,7 @@ from routing_gym.cli.options import (
     tell,
     whole_numbers,
 )
-from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.config import MAX_REQUESTS, CloudEdgeConfig
 from routing_gym.cloud_edge.workload import Workload
 from routing_gym.common.config import ConfigError, load_yaml, packaged
 from routing_gym.evaluation.decisions import SOLVER, missing_solver
@@ -150,7 +150,8 @@ def cloud_edge_conditions(
                 if "windows" not in set_here:
                     chosen["windows"] = 1
                 if "max_requests" not in set_here:
-                    chosen["max_requests"] = max(count, packaged("cloud_edge", "default")["max_requests"])
+                    default = packaged("cloud_edge", "default")["max_requests"]
+                    chosen["max_requests"] = min(max(count, default), MAX_REQUESTS)
             conditions.append(_condition(Path(name).stem, CloudEdgeConfig.create(name, **chosen)))
     return conditions
 

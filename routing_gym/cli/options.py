@@ -14,7 +14,7 @@ from rich.text import Text
 
 import routing_gym
 from routing_gym.common.config import ConfigError
-from routing_gym.evaluation.results import file_hash, read_plan
+from routing_gym.evaluation.results import file_hash, read_episodes, read_plan
 from routing_gym.evaluation.runner import TEST_SEEDS_FROM, Condition, Router
 
 
@@ -87,7 +87,8 @@ def run_comparison(
             **how,
         )
     except KeyboardInterrupt:
-        tell("interrupted;", f"finished episodes are in {out}, --resume goes on")
+        finished = len(read_episodes(out))
+        tell("interrupted;", f"{finished} finished episodes are in {out}, --resume goes on")
         raise typer.Exit(130) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
@@ -84,7 +85,7 @@ class CloudEdgeConfig(FrozenModel):
     @classmethod
     def _normalised(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         total = sum(value)
-        if min(value) < 0 or total <= 0:
+        if min(value) < 0 or not 0 < total < math.inf:
             raise ValueError(
                 f"the weights of {', '.join(CLOUD_EDGE_TERMS)} must not be negative, and one must be above 0"
             )

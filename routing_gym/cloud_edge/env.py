@@ -125,7 +125,8 @@ class CloudEdgeBatch(CloudEdgeEnv):
         choices, slots = np.asarray(action), self._state.slots.shape[1]
         if choices.shape != (slots,) or choices.dtype.kind not in "iu":
             raise ValueError(
-                f"action = {action!r}: must be {slots} whole numbers from 0 to {self._width - 1}"
+                f"action has shape {choices.shape} and type {choices.dtype}: must be {slots} whole numbers "
+                f"from 0 to {self._width - 1}"
             )
         if choices.min() < 0 or choices.max() >= self._width:
             slot = int(np.flatnonzero((choices < 0) | (choices >= self._width))[0])

@@ -209,7 +209,8 @@ class BatchEvaluator:
         """Work out the bounds.
 
         Raises:
-            ValueError: arrays that do not fit together, or a request without a legal destination.
+            ValueError: arrays that do not fit together, numbers that are not finite or negative where they
+                must not be, or a request without a legal destination.
         """
         shape = tables.infer.shape
         for name in ("loss", "cost", "energy", "transfer", "legal"):
@@ -218,6 +219,14 @@ class BatchEvaluator:
         for name, needed in (("backlog", shape[1:]), ("speedup", shape[1:]), ("weights", (4,))):
             if getattr(tables, name).shape != needed:
                 raise ValueError(f"{name} has shape {getattr(tables, name).shape}; it must be {needed}")
+        if tables.legal.dtype != np.bool_:
+            raise ValueError(f"legal has type {tables.legal.dtype}; it must be bool")
+        for name in ("loss", "cost", "energy", "infer", "transfer"):
+            _check_numbers(name, getattr(tables, name)[tables.legal])
+        for name in ("backlog", "speedup", "weights"):
+            _check_numbers(name, getattr(tables, name))
+        if not (tables.speedup > 0).all():
+            raise ValueError(f"speedup = {tables.speedup.min():g}: must be above 0")
         nowhere = np.flatnonzero(~tables.legal.any(axis=1))
         if len(nowhere):
             raise ValueError(f"legal: request {nowhere[0]} has no legal destination")
@@ -288,6 +297,12 @@ class BatchEvaluator:
                 f"assignments{list(where)} = {choices[where]}: is not legal for request {where[-1]}"
             )
         return choices
+
+
+def _check_numbers(name: str, values: Floats) -> None:
+    wrong = values[~(np.isfinite(values) & (values >= 0))]
+    if len(wrong):
+        raise ValueError(f"{name} has {wrong[0]:g}; all of it must be finite and not negative")
 
 
 def cross_router_objective(terms: Floats, weights: Sequence[float]) -> Floats:

@@ -134,7 +134,7 @@ def _tradeoffs(path: Path, conditions: Records, rows: Records, styles: Mapping[s
 def _convergence(
     path: Path, conditions: Records, curves: Records, styles: Mapping[str, Any], searches: Sequence[str]
 ) -> Path:
-    """J of the best assignment so far in each episode's first batch, over the time of the decision."""
+    """J of what a search would return in each episode's first batch, over the time of the decision."""
     figure, panels = grid(len(conditions), 5.4, 3.1)
     handles: dict[str, Any] = {}
     for panel, condition in zip(panels, conditions, strict=True):
@@ -164,7 +164,7 @@ def _convergence(
         panel.xaxis.set_minor_formatter("")
         panel.set_title(condition["name"], fontsize=10, loc="left")
         panel.set_xlabel("time since the decision began, ms")
-        panel.set_ylabel("J of the best so far")
+        panel.set_ylabel("J of the assignment that it would return")
     return save(figure, path, handles)
 
 
@@ -193,5 +193,6 @@ def _backlog(path: Path, conditions: Records, curves: Records, styles: Mapping[s
         panel.set_ylim(bottom=0)
         panel.set_title(condition["name"], fontsize=10, loc="left")
         panel.set_xlabel("window")
-        panel.set_ylabel("backlog, s")
+        panel.set_ylabel("backlog, summed over destinations, s")
+        panel.xaxis.get_major_locator().set_params(integer=True)
     return save(figure, path, handles)

@@ -130,10 +130,10 @@ CLOUD_EDGE = Presentation(
         "of what happened unless reward_on is predicted; the lowest is best, so that a Δ below 0 is in the "
         "router's favour. source's J: within the least and largest of the routers in this table, so that it "
         "changes with them. Q: quality loss per request; C: cost, thousandths of a dollar; E: energy, "
-        "joules; T: completion time; all per batch. gap: J above the proven optimum, on the predictions "
-        "that routers decide on. latency: from arrival to completion, the wait for the window's end "
-        "included. decision: median and p99 of the time to assign a batch, which depends on the machine and "
-        "on what else runs there."
+        "joules; T: completion time; all per batch. gap: J above the proven optimum as a share of it, on "
+        "the predictions that routers decide on, so that luck may put a router's J below optimal's. "
+        "latency: from arrival to completion, the wait for the window's end included. decision: median and "
+        "p99 of the time to assign a batch, which depends on the machine and on what else runs there."
     ),
     yardsticks="prove how good an assignment of each batch can be, however long that takes",
     pool=pool,

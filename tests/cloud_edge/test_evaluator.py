@@ -481,3 +481,32 @@ def test_reads_an_observation(case: Case, padding: int) -> None:
     for name, column, expected in zip(BatchTables._fields, read, tables, strict=True):
         assert column.flags.c_contiguous and column.dtype == (bool if name == "legal" else np.float64)
         assert np.array_equal(column, expected.astype(np.float32) if name == "weights" else expected), name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("loss", np.nan, "loss has nan; all of it must be finite and not negative"),
+        ("infer", -1.0, "infer has -1; all of it must be finite and not negative"),
+        ("backlog", np.inf, "backlog has inf; all of it must be finite and not negative"),
+        ("weights", -0.5, "weights has -0.5; all of it must be finite and not negative"),
+        ("speedup", 0.0, "speedup = 0: must be above 0"),
+    ],
+)
+def test_numbers_must_be_sound(name: str, value: float, message: str) -> None:
+    """A NaN would otherwise make J 0, the best there is; where a pair is not legal nothing is asked."""
+    shape = (2, 3)
+    fields = {part: np.ones(shape) for part in ("loss", "cost", "energy", "infer", "transfer")}
+    fields |= {"legal": np.ones(shape, bool), "backlog": np.ones(3), "speedup": np.ones(3)}
+    good = BatchTables(**fields, weights=np.full(4, 0.25))
+    BatchEvaluator(good)
+    bad = good._replace(**{name: np.full_like(getattr(good, name), value)})
+    with pytest.raises(ValueError, match=message):
+        BatchEvaluator(bad)
+    with pytest.raises(ValueError, match="legal has type float64; it must be bool"):
+        BatchEvaluator(good._replace(legal=np.ones(shape)))
+    nowhere_legal = good.legal.copy()
+    nowhere_legal[0, 0] = False
+    loss = good.loss.copy()
+    loss[0, 0] = np.nan
+    BatchEvaluator(good._replace(legal=nowhere_legal, loss=loss))

@@ -14,8 +14,8 @@ from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.engine import advance
 from routing_gym.cluster.observation import observation_layout
 from routing_gym.cluster.state import REQUEST_LOG, ClusterState
-from routing_gym.common.commands import START, STEP
 from routing_gym.cluster.workload import Arrivals
+from routing_gym.common.commands import START, STEP
 from tests.cluster.reference import Event, ReferenceCluster, Request, Settings
 
 # The fields of an observation that a router's own records fill, and those that replicas report (DESIGN 3).

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import ClusterDistribution
-from routing_gym.common.trace import read_trace
 from routing_gym.cluster.workload import (
     CONFIG,
     GAPS,
@@ -30,6 +29,7 @@ from routing_gym.cluster.workload import (
 )
 from routing_gym.common.config import ConfigError
 from routing_gym.common.seeding import EpisodeStreams, new_generator
+from routing_gym.common.trace import read_trace
 
 FEWER = settings(max_examples=60)
 SHORT = {"warmup_s": 0.5, "measured_s": 1.5}

@@ -39,6 +39,6 @@ def _fill(plan: Plan, order: NDArray[np.int64]) -> None:
         best, choice = np.inf, NONE
         for k in range(plan.requests[r].options):
             growth = addition(plan, r, plan.options[r, k])
-            if growth <= best:
+            if growth < best:
                 best, choice = growth, plan.options[r, k]
         place(plan, r, choice)

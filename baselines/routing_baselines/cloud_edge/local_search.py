@@ -18,7 +18,6 @@ from routing_baselines.cloud_edge.multistart import (
     polish,
 )
 from routing_baselines.cloud_edge.router import BatchRouter, default
-from routing_baselines.cloud_edge.search import TOLERANCE
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.evaluator import BatchTables
 
@@ -123,10 +122,7 @@ class PricedSearch(LocalSearch):
         return make_search(tables, self.caps, self.windows_s[self.row % len(self.windows_s)], self.price)
 
     def _refine(self, search: Search) -> bool:
-        left = search.plan.destinations["backlog"] - search.plan.total[0]["window_s"]
-        unavoidable = search.rent * np.maximum(0.0, left).sum()
-        if search.value[0] - search.value[1] <= unavoidable + TOLERANCE or not change_levels(
-            search, self.levels
-        ):
-            return False
-        return True
+        total = search.plan.total[0]
+        beyond = np.maximum(0.0, search.plan.destinations["backlog"] - total["window_s"])
+        avoidable = search.value[0] - search.value[1] - search.rent * beyond.sum()
+        return bool(avoidable > total["tolerance"]) and change_levels(search, self.levels)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_baselines.cloud_edge.plan import NONE, Plan, allow_all, make_plan, settle, total_cost
-from routing_baselines.cloud_edge.search import TOLERANCE, descend
+from routing_baselines.cloud_edge.plan import NONE, Plan, allow_all, make_plan, place, settle, total_cost
+from routing_baselines.cloud_edge.search import change, descend
 from routing_gym.cloud_edge.evaluator import BatchTables, Floats, term_bounds
 from routing_gym.common.jit import njit
 
-STEEP = 1e3
-"""What overshoot costs, against all that a second costs otherwise, where requests are to be driven out."""
+NEGLIGIBLE = 1e-6
+"""Room that is exceeded or left by less than this share of it is taken for full."""
 
 CAP = np.dtype(
     [
@@ -107,7 +107,7 @@ def lower_bound(plan: Plan, cap: float, target: float, steps: int, multipliers: 
             room *= destination.speedup
             bound -= now[d] * room
             slope[d] -= room
-            if now[d] <= 0.0 and slope[d] < 0.0:
+            if (now[d] <= 0.0 and slope[d] < 0.0) or abs(slope[d]) < NEGLIGIBLE * room:
                 slope[d] = 0.0
             square += slope[d] * slope[d]
         if bound > best:
@@ -150,7 +150,7 @@ def _remember(search: Search) -> None:
     """Keep the plan's assignment if it is better than the best."""
     plan = search.plan
     value = total_cost(plan)
-    if value < search.value[0] - TOLERANCE:
+    if value < search.value[0] - plan.total[0].tolerance:
         search.value[:] = value
         for r in range(len(plan.requests)):
             search.best[r] = plan.requests[r].destination
@@ -213,7 +213,7 @@ def advance(search: Search) -> bool:
     for k in range(len(search.caps)):
         cap = search.caps[k]
         promise = cap.bound + price * cap.by
-        if cap.bound + price * cap.after < search.value[0] - TOLERANCE and promise < least:
+        if cap.bound + price * cap.after < search.value[0] - plan.total[0].tolerance and promise < least:
             chosen, least = k, promise
     if chosen == NONE:
         return False
@@ -248,35 +248,58 @@ def polish(search: Search) -> None:
 
 
 @njit
+def _drive_out(plan: Plan, d: int, cap: float) -> None:
+    """Send a destination's requests elsewhere, longest first, until its last one finishes by a cap."""
+    while plan.destinations[d].finish > cap:
+        longest = NONE
+        for k in range(plan.destinations[d].count):
+            r = plan.members[d, k]
+            movable = plan.requests[r].options > 1
+            if movable and (longest == NONE or plan.pairs[r, d].direct > plan.pairs[longest, d].direct):
+                longest = r
+        if longest == NONE:
+            return
+        choice, least = NONE, np.inf
+        for k in range(plan.requests[longest].options):
+            b = plan.options[longest, k]
+            if b != d:
+                cost = change(plan, longest, b, NONE, NONE)
+                if cost < least:
+                    choice, least = b, cost
+        place(plan, longest, choice)
+
+
+@njit
 def change_levels(search: Search, levels: Floats) -> bool:
     """Try to leave more and less backlog on each destination; return whether that found anything better.
 
-    The longest request of a destination leaves as much backlog as all of its requests together, so what
-    gains is to send it no long ones, or all of them. A destination free of rent draws requests; one with a
-    cap drives them out. Then the descent goes on under true prices.
+    The longest request of a destination may leave as much backlog as all of its requests together, so what
+    gains is to send it no long ones, or all of them. It draws requests while its backlog costs nothing, or
+    they are driven out; then the descent goes on.
 
     Args:
         search: the search, polished.
         levels: caps, as shares of the way from a destination's last finish (0) back to its backlog (1).
     """
     plan, price, rent = search.plan, search.makespan_price, search.rent
-    before = search.value[0]
+    before, window_s = search.value[0], plan.total[0].window_s
     for d in range(len(plan.destinations)):
         destination = plan.destinations[d]
+        unavoidable = rent * max(0.0, destination.backlog - window_s)
         for k in range(-1, len(levels)):
             _recall(search)
             settle(plan)
             if k < 0:
                 destination.rent = 0.0
-            elif (
-                destination.charge > rent * max(0.0, destination.backlog - plan.total[0].window_s) + TOLERANCE
-            ):
-                destination.cap = destination.finish - levels[k] * (destination.finish - destination.backlog)
-                plan.total[0].overshoot_price = STEEP * (price + rent)
+                descend(plan, False)
+                _set_prices(plan, price, 0.0, np.inf, rent)
+            elif destination.charge > unavoidable + plan.total[0].tolerance:
+                served = destination.finish - destination.backlog
+                _drive_out(plan, d, destination.finish - levels[k] * served)
             else:
-                continue
+                break
             descend(plan, False)
-            _set_prices(plan, price, 0.0, np.inf, rent)
-            descend(plan, True)
-            _remember(search)
+            if total_cost(plan) < search.value[0] - plan.total[0].tolerance:
+                descend(plan, True)
+                _remember(search)
     return search.value[0] < before

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from routing_baselines.cloud_edge.local_search import LocalSearch
 from routing_baselines.cloud_edge.relaxation import Relaxation, relax
 from routing_baselines.cloud_edge.router import BatchRouter, default
 from routing_gym.cloud_edge.evaluator import BatchEvaluator, BatchTables, Floats
@@ -97,7 +98,8 @@ def solve(
         search.bound = 0.0
         return search.solution()
     relaxation = relax(tables, evaluator.bounds)
-    search.bound = relaxation.bound
+    # J is never negative, while next to bounds that nearly coincide the relaxation's rounding may be large.
+    search.bound = max(relaxation.bound, 0.0) if (tables.backlog >= 0.0).all() else relaxation.bound
     search.try_assignment(relaxation.assignment())
     if incumbent is not None:
         search.try_assignment(incumbent)
@@ -118,7 +120,8 @@ def _highspy() -> Any:
         import highspy
     except ImportError as error:
         raise ImportError(
-            'the exact optimum needs highspy, which is not installed: pip install "routing-gym[optimal]"'
+            'the exact optimum needs highspy, which is not installed: pip install "routing-gym[optimal]"',
+            name=error.name,
         ) from error
     return highspy
 
@@ -259,7 +262,8 @@ class _Program:
 class Optimal(BatchRouter):
     """The best assignment of each window on what the router sees, and a proof of it (DESIGN 5).
 
-    It is optimal for a window, not for an episode: it does not mind what backlog it leaves behind.
+    It is optimal for a window, not for an episode: it does not mind what backlog it leaves behind. HiGHS is
+    started from what `LocalSearch` finds, where that is not proven by the relaxation already.
 
     Args:
         time_limit_s: how long HiGHS may take over a batch, s; the best assignment by then is taken.
@@ -274,17 +278,21 @@ class Optimal(BatchRouter):
     def __init__(self, time_limit_s: float | None = None) -> None:
         _highspy()
         self.time_limit_s = default("optimal", "time_limit_s") if time_limit_s is None else time_limit_s
-        if not self.time_limit_s > 0.0:
-            raise ValueError(f"time_limit_s = {self.time_limit_s}: must be positive")
+        if not (isinstance(self.time_limit_s, (int, float)) and self.time_limit_s > 0.0):
+            raise ValueError(f"time_limit_s = {self.time_limit_s!r}: must be a number above 0")
+        self._search = LocalSearch()
 
     def assign(
         self, tables: BatchTables, random: np.uint64
     ) -> tuple[NDArray[np.int64], np.uint64, dict[str, Any]]:
         """Solve one batch; see `BatchRouter.assign`."""
-        solution = solve(tables, time_limit_s=self.time_limit_s)
+        begun = perf_counter()
+        incumbent, random, _ = self._search.assign(tables, random)
+        searched = perf_counter() - begun
+        solution = solve(tables, incumbent, self.time_limit_s)
         told = {
             "status": solution.status,
             "bound": solution.bound,
-            "convergence": solution.convergence,
+            "convergence": solution.convergence + np.array([searched, 0.0]),
         }
         return solution.assignment, random, told

@@ -16,6 +16,9 @@ from routing_gym.common.jit import njit
 
 NONE = -1
 
+PRECISION = 1e-12
+"""What is smaller than this share of J and its charges is taken for rounding."""
+
 PAIR = np.dtype(
     [
         ("price", "f8"),  # weighted and normalised Q, C and E; infinite where the pair is not legal
@@ -54,7 +57,8 @@ TOTAL = np.dtype(
         ("makespan_price", "f8"),  # what a second of T costs
         ("overshoot_price", "f8"),  # what a second beyond a cap costs
         ("window_s", "f8"),  # Δ
-        ("origin", "f8"),  # J is this and the costs of pairs and makespan
+        ("origin", "f8"),  # J is this, the prices of pairs and that of the makespan
+        ("tolerance", "f8"),  # a smaller gain is rounding
         ("first", "i8"),  # the three destinations that finish last; NONE where there are fewer
         ("second", "i8"),
         ("third", "i8"),
@@ -74,7 +78,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(tables: BatchTables, bounds: Floats, window_s: float) -> Plan:
-    """Return a plan in which nothing is assigned, every legal pair is an option and T costs what it does in J.
+    """Return a plan in which nothing is assigned, all legal pairs are options, and prices are those of J.
 
     Args:
         tables: the batch.
@@ -239,6 +243,11 @@ def settle(plan: Plan) -> None:
     for d in range(len(plan.destinations)):
         _refresh(plan, d)
     _rank(plan)
+    total = plan.total[0]
+    size = 1.0 + total.makespan_price * makespan(plan)
+    for d in range(len(plan.destinations)):
+        size += plan.destinations[d].charge
+    total.tolerance = PRECISION * size
 
 
 @njit

@@ -65,12 +65,7 @@ def relax(tables: BatchTables, bounds: Floats) -> Relaxation:
     Args:
         tables: the batch; every request has a legal destination.
         bounds: (4, 2), lo and hi of each term, as `term_bounds` gives them.
-
-    Raises:
-        ValueError: the completion time has a negative weight, and so no bound of this kind.
     """
-    if tables.weights[3] < 0.0:
-        raise ValueError(f"weights[3] = {tables.weights[3]}: a weight of the completion time must be >= 0")
     count = len(tables.infer)
     width = bounds[:, 1] - bounds[:, 0]
     scale = np.divide(tables.weights, width, out=np.zeros(4), where=width > 0.0)

@@ -12,9 +12,6 @@ from routing_baselines.cloud_edge.plan import NONE, Plan, charge_of, makespan, p
 from routing_gym.cloud_edge.evaluator import new_work
 from routing_gym.common.jit import njit
 
-TOLERANCE = 1e-12
-"""A smaller gain is taken for rounding, in units of J."""
-
 
 @njit
 def _outcome(plan: Plan, d: int, leaves: int, joins: int, exact: bool) -> Any:
@@ -96,7 +93,7 @@ def change(plan: Plan, r: int, b: int, s: int, c: int) -> float:
 def _best_move(plan: Plan, r: int) -> int:
     """Return where a request is best sent, NONE if it is best where it is."""
     request, price = plan.requests[r], plan.total[0].makespan_price
-    a, best, choice = request.destination, -TOLERANCE, NONE
+    a, best, choice = request.destination, -plan.total[0].tolerance, NONE
     finish, charge_a = _outcome(plan, a, r, NONE, False)
     latest = max(finish, _elsewhere(plan, a, a))
     cost = charge_a - plan.destinations[a].charge + price * (latest - makespan(plan))
@@ -123,7 +120,7 @@ def _ejection(plan: Plan, r: int) -> Any:
     Every sum on the way is no more than what the whole will cost.
     """
     request, price = plan.requests[r], plan.total[0].makespan_price
-    a, now = request.destination, makespan(plan)
+    a, now, enough = request.destination, makespan(plan), -plan.total[0].tolerance
     finish_a, charge_a = _outcome(plan, a, r, NONE, False)
     for j in range(request.options):
         b = plan.options[r, j]
@@ -133,27 +130,27 @@ def _ejection(plan: Plan, r: int) -> Any:
         cost = plan.pairs[r, b].price - plan.pairs[r, a].price
         cost += charge_a - plan.destinations[a].charge - plan.destinations[b].charge
         least = cost + price * (latest - now)
-        if least + plan.destinations[b].ease >= -TOLERANCE:
+        if least + plan.destinations[b].ease >= enough:
             continue
         for k in range(plan.destinations[b].count):
             s = plan.members[b, k]
-            if least + plan.requests[s].regret >= -TOLERANCE:
+            if least + plan.requests[s].regret >= enough:
                 continue
             finish_b, charge_b = _outcome(plan, b, s, r, False)
             later = max(latest, finish_b)
             left = cost + charge_b + price * (later - now)
-            if left + plan.requests[s].regret >= -TOLERANCE:
+            if left + plan.requests[s].regret >= enough:
                 continue
             for q in range(plan.requests[s].options):
                 c = plan.options[s, q]
                 more = left + plan.pairs[s, c].price - plan.pairs[s, b].price
                 # A swap is found from whichever of the two comes first.
-                if c == b or (c == a and s < r) or more >= -TOLERANCE:
+                if c == b or (c == a and s < r) or more >= enough:
                     continue
                 finish_c, charge_c = _outcome(plan, c, r if c == a else NONE, s, False)
                 more += charge_c - (charge_a if c == a else plan.destinations[c].charge)
                 more += price * max(0.0, finish_c - later)
-                if more < -TOLERANCE and change(plan, r, b, s, c) < -TOLERANCE:
+                if more < enough and change(plan, r, b, s, c) < enough:
                     return b, s, c
     return NONE, NONE, NONE
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from routing_baselines.choice import lowest
 from routing_baselines.cloud_edge.documented import Choices, Slots, StatelessRouter
 from routing_baselines.cloud_edge.router import default
@@ -21,11 +23,11 @@ class UniRoute(StatelessRouter):
         """Set λ, by default the shipped one.
 
         Raises:
-            ValueError: λ is negative.
+            ValueError: λ is negative, or no number.
         """
         price_weight = default("uniroute", "price_weight") if price_weight is None else price_weight
-        if price_weight < 0:
-            raise ValueError(f"price_weight = {price_weight}: must not be negative")
+        if not (isinstance(price_weight, (int, float)) and 0.0 <= price_weight < math.inf):
+            raise ValueError(f"price_weight = {price_weight!r}: must be a number, and must not be negative")
         self.price_weight = price_weight
 
     def route(self, slots: Slots) -> Choices:
