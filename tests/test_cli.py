@@ -538,7 +538,7 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("routing_gym.evaluation.compare.compare", interrupted)
     answer = run("compare", "cluster", "--out", "folder")
-    assert answer == Answer(130, "", "interrupted; finished episodes are in folder, --resume goes on\n")
+    assert answer == Answer(130, "", "interrupted; 0 finished episodes are in folder, --resume goes on\n")
 
 
 def test_a_full_disk_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

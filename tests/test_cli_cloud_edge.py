@@ -274,11 +274,6 @@ WRONG: dict[str, tuple[Any, ...]] = {  # what is typed, and what must be answere
     ),
     "requests that are none": (["--requests", "many"], "--requests many: must be whole numbers"),
     "negative requests": (["--requests", "-3"], "requests = -3", "greater than or equal to 0"),
-    "more requests than slots can be": (
-        ["--requests", "129"],
-        "max_requests = 129",
-        "less than or equal to 128",
-    ),
     "requests and rate": (["--requests", "3", "--rate", "4"], "--rate 4:", "give one of the two"),
     "rate that is none": (["--rate", "fast"], "--rate fast: must be numbers"),
     "negative rate": (["--rate", "-1"], "rate_per_s = -1.0"),

@@ -65,7 +65,9 @@ def without_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the optimum's solver as good as not installed."""
 
     def make(name: str, **params: Any) -> Any:
-        raise ImportError("the exact optimum needs highspy, which is not installed: pip install it")
+        raise ImportError(
+            "the exact optimum needs highspy, which is not installed: pip install it", name="highspy"
+        )
 
     monkeypatch.setattr(decisions, "make_policy", make)
 

@@ -252,7 +252,7 @@ def test_errors() -> None:
         solve(tables._replace(weights=np.array([1.0, 0.0, 0.0, -1.0])))
     with pytest.raises(ValueError, match="assignments have shape"):
         solve(tables, [0])
-    with pytest.raises(ValueError, match="time_limit_s = 0: must be positive"):
+    with pytest.raises(ValueError, match="time_limit_s = 0: must be a number above 0"):
         Optimal(time_limit_s=0)
 
 

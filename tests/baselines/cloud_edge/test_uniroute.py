@@ -76,5 +76,5 @@ def test_it_minimises_its_formula(drawn: tuple[Observation, tuple[int, ...]], pr
 
 
 def test_a_negative_weight_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"price_weight = -0\.1: must not be negative"):
+    with pytest.raises(ValueError, match=r"price_weight = -0\.1: must be a number, and must not"):
         UniRoute(-0.1)
