@@ -193,6 +193,6 @@ def _backlog(path: Path, conditions: Records, curves: Records, styles: Mapping[s
         panel.set_ylim(bottom=0)
         panel.set_title(condition["name"], fontsize=10, loc="left")
         panel.set_xlabel("window")
-        panel.set_ylabel("backlog, summed over destinations, s")
+        panel.set_ylabel("total backlog, s")
         panel.xaxis.get_major_locator().set_params(integer=True)
     return save(figure, path, handles)
