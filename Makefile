@@ -29,7 +29,7 @@ compare-cluster: $(VENV)/.plots ## compare the routers of the inference cluster
 compare-cloud-edge: $(VENV)/.plots ## compare the routers of cloud–edge batches
 	$(COMPARE) cloud-edge --out results/cloud-edge $(AGAIN) $(ARGS)
 
-bench: $(VENV)/.plots ## print how fast the environments are on this machine
+bench: $(VENV)/.quality ## print how fast the environments are on this machine
 	$(BIN)/routing-gym bench $(ARGS)
 
 test: $(VENV)/.dev ## run the tests that are not marked slow
@@ -79,9 +79,16 @@ $(VENV)/.plots: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $(VENV)/.created
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots,optimal,render,dev] into $(VENV) (about a minute the first time)"
+$(VENV)/.quality: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing routing-gym[plots,optimal,quality] into $(VENV) (about a minute the first time)"
 	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots,optimal,render,dev]"
+	@$(PIP) -e ".[plots,optimal,quality]"
 	@touch $(VENV)/.created
 	@touch $(VENV)/.plots $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing routing-gym[plots,optimal,quality,render,dev] into $(VENV) (about a minute the first time)"
+	@rm -f $(VENV)/.created
+	@$(PIP) -e ".[plots,optimal,quality,render,dev]"
+	@touch $(VENV)/.created
+	@touch $(VENV)/.plots $(VENV)/.quality $@

@@ -1,0 +1,198 @@
+"""Saved predictors: a folder of a FAISS index, arrays and a JSON manifest, checked before it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT = 1
+INDEX, ARRAYS, MANIFEST = "index.faiss", "arrays.npz", "manifest.json"
+
+
+class FolderError(ValueError):
+    """A folder that cannot be read or written; the message names the file and what differs."""
+
+
+class Contents(NamedTuple):
+    """What a folder holds.
+
+    Attributes:
+        details: what JSON can hold: models, sizes, settings.
+        arrays: arrays of numbers or text, by name.
+        index: a FAISS index.
+    """
+
+    details: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    index: Any
+
+
+def import_faiss() -> Any:
+    """Return the module `faiss`.
+
+    Raises:
+        ImportError: it is not installed; says what to install.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(
+            f'retrieval needs FAISS, and importing it failed ({error}): pip install "routing-gym[quality]"'
+        ) from error
+    return faiss
+
+
+def save(folder: str | Path, kind: str, contents: Contents, *, overwrite: bool = False) -> None:
+    """Write a folder. It appears complete or not at all: it is written beside its place and then renamed.
+
+    Args:
+        folder: where; its parent is made where it is missing.
+        kind: what the folder holds; `load` asks for it.
+        contents: what to write.
+        overwrite: whether a folder saved earlier may be replaced.
+
+    Raises:
+        FolderError: there is something at `folder`, and `overwrite` is false or it is no saved folder.
+    """
+    faiss = import_faiss()
+    place = Path(folder).absolute()
+    _check_free(place, overwrite)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    try:
+        new, old = work / "new", work / "old"
+        new.mkdir()
+        faiss.write_index(contents.index, os.fspath(new / INDEX))
+        # Typing takes `arrays` for the keyword `allow_pickle` too.
+        np.savez_compressed(new / ARRAYS, **contents.arrays)  # type: ignore[arg-type]
+        manifest = {
+            "format": FORMAT,
+            "kind": kind,
+            "versions": {
+                "routing-gym": version("routing-gym"),
+                "faiss": faiss.__version__,
+                "numpy": np.__version__,
+            },
+            "details": contents.details,
+            "files": {name: _fingerprint(new / name) for name in (INDEX, ARRAYS)},
+        }
+        (new / MANIFEST).write_bytes(_rendered(manifest))
+        if place.exists():
+            place.rename(old)
+        try:
+            new.rename(place)
+        except OSError:
+            if old.exists():
+                old.rename(place)
+            raise
+    finally:
+        shutil.rmtree(work)
+
+
+def load(folder: str | Path, kind: str) -> Contents:
+    """Read a folder, once its manifest and every file's size and SHA-256 have been checked. It has no pickle.
+
+    Args:
+        folder: the folder that `save` wrote.
+        kind: what it must hold.
+
+    Raises:
+        FolderError: a file is missing, damaged, or of another format or kind; says what differs.
+    """
+    faiss = import_faiss()
+    place = Path(folder)
+    manifest = _manifest(place, kind)
+    for name, due in manifest["files"].items():
+        if not (place / name).is_file():
+            raise FolderError(f"{place}: {name} is missing")
+        found = _fingerprint(place / name)
+        for what in ("bytes", "sha256"):
+            if found[what] != due[what]:
+                raise FolderError(
+                    f"{place}: {name} is damaged: {what} = {found[what]}; {MANIFEST} says {due[what]}"
+                )
+    try:
+        index = faiss.read_index(os.fspath(place / INDEX))
+    except RuntimeError as error:
+        raise FolderError(
+            f"{place}: {INDEX}, written by FAISS {manifest['versions']['faiss']}, cannot be read by FAISS "
+            f"{faiss.__version__}: {error}"
+        ) from error
+    try:
+        with open(place / ARRAYS, "rb") as data, np.load(data, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise FolderError(f"{place}: {ARRAYS} cannot be read: {error}") from error
+    return Contents(manifest["details"], arrays, index)
+
+
+def check_shapes(folder: str | Path, contents: Contents, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that the arrays are those that the manifest's models and sizes ask for.
+
+    Raises:
+        FolderError: an array is missing, or has another shape; says both.
+    """
+    for name, due in shapes.items():
+        found = contents.arrays[name].shape if name in contents.arrays else "none"
+        if found != due:
+            raise FolderError(
+                f"{folder}: {ARRAYS}: {name} has shape {found}; it must be {due}, after {MANIFEST}"
+            )
+
+
+def _manifest(place: Path, kind: str) -> dict[str, Any]:
+    path = place / MANIFEST
+    if not place.is_dir():
+        raise FolderError(f"{place}: there is no such folder")
+    if not path.is_file():
+        raise FolderError(f"{place}: {MANIFEST} is missing")
+    data = path.read_bytes()
+    try:
+        manifest = json.loads(data)
+    except ValueError as error:
+        raise FolderError(f"{path}: is not valid JSON: {error}") from error
+    if not isinstance(manifest, dict):
+        raise FolderError(f"{path}: must hold an object, not {type(manifest).__name__}")
+    if manifest.get("format") != FORMAT:
+        raise FolderError(
+            f"{path}: format = {manifest.get('format')!r}; this version of routing-gym reads format {FORMAT}"
+        )
+    due = manifest.pop("sha256", None)
+    if _rendered(manifest) != data:
+        raise FolderError(f"{path}: was changed; its sha256 says {due}")
+    if manifest["kind"] != kind:
+        raise FolderError(f"{path}: kind = {manifest['kind']!r}; expected {kind!r}")
+    return manifest
+
+
+def _check_free(place: Path, overwrite: bool) -> None:
+    if not place.exists():
+        return
+    if not overwrite:
+        raise FolderError(f"{place}: is there already; overwrite replaces a folder saved earlier")
+    names = {path.name for path in place.iterdir()} if place.is_dir() else {place.name}
+    others = sorted(names - {INDEX, ARRAYS, MANIFEST})
+    if others:
+        raise FolderError(f"{place}: holds {others[0]}, which no saved folder does; it is not replaced")
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _rendered(manifest: dict[str, Any]) -> bytes:
+    """Return the file of a manifest, which ends with the hash of what is before."""
+    digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
+    return (json.dumps({**manifest, "sha256": digest}, indent=2) + "\n").encode()
