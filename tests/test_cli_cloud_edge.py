@@ -16,6 +16,7 @@ from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.evaluation.results import read_curves, read_plan
 from routing_gym.evaluation.runner import Condition, Router
 from routing_gym.policy import full_name
+from tests.cloud_edge.outcome_files import CATALOGUE, COLUMNS, Files, rows, write
 from tests.evaluation.cloud_edge_runs import cells, without_solver, without_times
 from tests.evaluation.runs import hide_matplotlib
 
@@ -372,3 +373,85 @@ def test_longer_episodes_carry_their_backlog(run: Run, tmp_path: Path) -> None:
     curves = read_curves(tmp_path / "out")
     assert all(len(curve["backlog_s"]) == 5 for curve in curves)
     assert max(max(curve["backlog_s"]) for curve in curves if curve["router"] == "round_robin") > 0
+
+
+# Recorded outcomes
+
+
+TABLE = ["--table", "outcomes.csv", "--columns", "columns.yaml"]
+MINE = ["--catalogue", "mine.yaml"]
+MEAN = ["--prediction", "mean"]
+
+
+@pytest.fixture
+def outcomes(tmp_path: Path) -> None:
+    """Put a table of outcomes, its columns and a catalogue into the folder that commands are typed in."""
+    Files(tmp_path, rows())
+    (tmp_path / "columns.yaml").write_text(yaml.safe_dump(COLUMNS), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"catalogue": CATALOGUE}), encoding="utf-8")
+
+
+def test_a_table_is_named_by_options(asked: Callable[..., Compared], outcomes: None) -> None:
+    compared = asked(*MINE, *TABLE, "--prediction", "mean,perfect", "--drop", "tiny")
+    assert [config.prediction for config in compared.field("workload")] == ["mean", "perfect"]
+    assert compared.names == [
+        f"mine, 30 requests, outcomes rows, prediction {known}" for known in ("mean", "perfect")
+    ]
+    assert compared.field("drop") == [("tiny",)] * 2
+    labels = compared.conditions[0].labels
+    assert (labels["dropped"], labels["table"], labels["stand_ins"]) == ("tiny", "outcomes.csv", "")
+    assert labels["prompts"] > 20
+
+
+def test_a_workload_is_named_by_a_file_or_a_kind(
+    asked: Callable[..., Compared], outcomes: None, tmp_path: Path
+) -> None:
+    workload = {"table": "outcomes.csv", "columns": "columns.yaml", "rows": "validation", "lengths": "mean"}
+    for name, fields in {"plain.yaml": workload, "nested.yaml": {"workload": workload}}.items():
+        (tmp_path / name).write_text(yaml.safe_dump(fields), encoding="utf-8")
+        (found,) = asked(*MINE, *MEAN, "--workload", name).field("workload")
+        assert (found.kind, found.rows, found.table) == ("outcomes", "validation", "outcomes.csv")
+    chosen = asked(*MINE, *TABLE, "--workload", "outcomes", "--set", "workload={prediction: mean}")
+    assert [(found.kind, found.prediction) for found in chosen.field("workload")] == [("outcomes", "mean")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--table", "outcomes.csv"], "workload.columns is missing"),
+        (["--workload", "routerbanch"], "workload.kind = 'routerbanch': must be one of"),
+        (["--drop", "hugo"], "no node hosts hugo"),
+        ([*TABLE, *MEAN], "has no outcomes of gpt-4, claude-v2"),
+        ([*MINE, *TABLE, *MEAN, "--table", "gone.csv"], "cannot read the table gone.csv"),
+        ([*MINE, *TABLE], "embeddings = None"),
+    ],
+)
+def test_what_is_wrong_with_outcomes_is_one_line(
+    run: Run, outcomes: None, options: list[str], words: str
+) -> None:
+    status, _, err = run(*options)
+    assert status == 2 and words in " ".join(err.split()) and err.count("\n") == 1
+
+
+def test_tables_say_whose_outcomes_they_are_of(run: Run, outcomes: None, no_plots: None) -> None:
+    stand_in = "workload={prediction: mean, stand_ins: {large: small}}"
+    options = [*MINE, *TABLE, "--set", stand_in, "--drop", "tiny", "--no-gap", "--requests", "3"]
+    answer = run(*options, *QUICK, "--out", "out")
+    assert answer.status == 0, answer.err
+    for text in (answer.out, Path("out/summary.md").read_text(encoding="utf-8")):
+        said = " ".join(text.split())
+        assert "test prompts of outcomes.csv, with the outcomes recorded there" in said
+        assert "qualities are each model's mean" in said
+        assert "take another's outcomes: large answers as small" in said
+        assert "Left out of mine: tiny" in said
+    assert "outcomes rows with stand-ins" in answer.out
+
+
+def test_a_run_is_not_repeated_on_another_table(run: Run, outcomes: None, no_plots: None) -> None:
+    options = [*MINE, *TABLE, *MEAN, "--no-gap", "--requests", "3", *QUICK]
+    assert run(*options, "--out", "out").status == 0
+    assert "table_sha256" in read_plan("out")["run"]["conditions"][0]
+    assert run("--again", "out", "--out", "same").status == 0
+    write(Path("outcomes.csv"), rows(seed=9))
+    status, _, err = run("--again", "out", "--out", "other")
+    assert status == 2 and "table = outcomes.csv: is not the file that out was made with" in err

@@ -33,11 +33,11 @@ from routing_gym.rewards import CLOUD_EDGE_TERMS, CLUSTER_TERMS, CLUSTER_WEIGHTI
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-DESIGN, CLUSTER, CLOUD_EDGE, REPRODUCTION = (
-    ROOT / "docs" / f"{name}.md" for name in ("design", "cluster", "cloud_edge", "reproduction")
+DESIGN, CLUSTER, CLOUD_EDGE, QUALITY, REPRODUCTION = (
+    ROOT / "docs" / f"{name}.md" for name in ("design", "cluster", "cloud_edge", "quality", "reproduction")
 )
 MANUALS = {"cluster": CLUSTER, "cloud_edge": CLOUD_EDGE}
-RUNNABLE = (README, DESIGN, CLUSTER, CLOUD_EDGE)
+RUNNABLE = (README, DESIGN, CLUSTER, CLOUD_EDGE, QUALITY)
 each_family = pytest.mark.parametrize("family", MANUALS)
 WRITTEN_BY_RUNS = {"build", "dist", "results", "runs", "venv"}
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -107,6 +107,8 @@ def run(code: str, page: Path, module: types.ModuleType) -> None:
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of a manual stands alone; those of the README go on from each other."""
+    if page == QUALITY:
+        pytest.importorskip("faiss")
     monkeypatch.chdir(tmp_path)
     text = read(page)
     blocks = list(python_blocks(text))

@@ -23,8 +23,9 @@ from routing_gym.cli.options import (
     whole_numbers,
 )
 from routing_gym.cloud_edge.config import MAX_REQUESTS, CloudEdgeConfig
+from routing_gym.cloud_edge.outcomes import OutcomeContents
 from routing_gym.cloud_edge.workload import Workload
-from routing_gym.common.config import ConfigError, load_yaml, packaged
+from routing_gym.common.config import ConfigError, load_yaml, merge, packaged
 from routing_gym.evaluation.decisions import SOLVER, missing_solver
 from routing_gym.evaluation.runner import Condition
 
@@ -57,6 +58,28 @@ def compare_cloud_edge(
     replicate: Annotated[str | None, typer.Option(help="Copies of the catalogue, by comma.")] = None,
     max_requests: Annotated[
         int | None, typer.Option(help="Most requests dispatched at once. Default: 32, or --requests if more.")
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="Recorded outcomes as requests: routerbench, gsm8k, outcomes, or a YAML file of a workload."
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Their table: a CSV or Parquet file.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="A YAML file that says what its columns hold, or a known table's name.")
+    ] = None,
+    prompts: Annotated[str | None, typer.Option(help="A second file with the prompts' texts.")] = None,
+    embeddings: Annotated[str | None, typer.Option(help="An .npz of the prompts' embeddings.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Folder of `quality build`. Default: fitted to the table.")
+    ] = None,
+    prediction: Annotated[
+        str | None,
+        typer.Option(help="What routers know of qualities and lengths, by comma: store, mean, perfect."),
+    ] = None,
+    drop: Annotated[
+        str | None, typer.Option(help="Models whose destinations are left out, by comma.")
     ] = None,
     weights: Annotated[
         str | None,
@@ -98,16 +121,22 @@ def compare_cloud_edge(
         gap = run.settings.get("gap", gap)
     else:
         fields = assignments("--set ", set_ or [])
-        given = {
+        given: dict[str, Any] = {
             "windows": windows,
             "max_requests": max_requests,
             "weights": numbers("--weights", weights) or None,
             "reward_on": reward_on,
+            "drop": None if drop is None else split(drop),
         }
         fields |= {name: value for name, value in given.items() if value is not None}
+        files = {"table": table, "prompts": prompts, "embeddings": embeddings, "store": store}
+        files |= {"columns": columns}
+        outcomes = _workload(workload, {name: path for name, path in files.items() if path is not None})
+        if outcomes:
+            fields["workload"] = merge(outcomes, fields.get("workload", {}))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            conditions = cloud_edge_conditions(catalogue, fields, requests, rate, replicate)
+            conditions = cloud_edge_conditions(catalogue, fields, requests, rate, replicate, prediction)
         for message in dict.fromkeys(str(warning.message) for warning in caught):
             tell("note:", message, style="bold")
         listed = routers_of(routers, "cloud_edge")
@@ -120,14 +149,25 @@ def compare_cloud_edge(
     run_comparison("cloud_edge", run, out, "cema", workers, resume=resume, overwrite=overwrite, gap=gap)
 
 
+def _workload(given: str | None, files: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a workload: of its kind or YAML file, and the files that it reads."""
+    if given is None:
+        return {"kind": "outcomes", **files} if files else {}
+    if not Path(given).suffix:
+        return {"kind": given, **files}
+    read = load_yaml("workloads", given)
+    return merge({"kind": "outcomes", **read.get("workload", read)}, files)
+
+
 def cloud_edge_conditions(
     catalogue: str,
     fields: Mapping[str, Any],
     requests: str | None = None,
     rate: str | None = None,
     replicate: str | None = None,
+    prediction: str | None = None,
 ) -> list[Condition]:
-    """Cross configs with arrivals and numbers of copies (each a list by comma, None for the config's own)."""
+    """Cross configs, arrivals, copies and predictions: lists by comma, None for the config's own."""
     if requests and rate:
         raise ConfigError(
             f"--rate {rate}: arrivals are Poisson, or --requests fixes them; give one of the two"
@@ -143,8 +183,9 @@ def cloud_edge_conditions(
             own = set_here & {"requests", "rate_per_s", "trace"}
             arrivals = [{}] if own else [{"requests": REQUESTS}]
         copies = [{"replicate": count} for count in whole_numbers("--replicate", replicate)] or [{}]
-        for arriving, copied in itertools.product(arrivals, copies):
-            chosen = {**fields, **arriving, **copied}
+        known = [{"workload": {"prediction": one}} for one in split(prediction)] if prediction else [{}]
+        for arriving, copied, knowing in itertools.product(arrivals, copies, known):
+            chosen = merge({**fields, **arriving, **copied}, knowing)
             count = arriving.get("requests")
             if count is not None:
                 if "windows" not in set_here:
@@ -170,10 +211,31 @@ def _condition(catalogue: str, config: CloudEdgeConfig) -> Condition:
     }
     if workload.length_ms is not None:
         labels["trace_s"] = round(workload.length_ms / 1000.0, 3)
+    if config.drop:
+        labels["dropped"] = ", ".join(config.drop)
+    if isinstance(workload.contents, OutcomeContents):
+        outcomes = workload.contents.config
+        standing_in = [
+            f"{model} answers as {outcomes.stand_ins[model]}"
+            for model in config.served.hosted
+            if model in outcomes.stand_ins
+        ]
+        labels |= {
+            "workload": outcomes.kind,
+            "table": Path(outcomes.table).name,
+            "prompts": len(workload.contents.ids),
+            "rows": outcomes.rows,
+            "prediction": outcomes.prediction,
+            "lengths": outcomes.lengths or outcomes.prediction,
+            "stand_ins": ", ".join(standing_in),
+        }
     parts = [catalogue if config.replicate == 1 else f"{catalogue} × {config.replicate}"]
     parts.append(
         f"{labels['rate_per_s']:.6g}/s" if config.requests is None else f"{config.requests} requests"
     )
     if config.windows > 1:
         parts.append(f"{config.windows} windows")
+    if "workload" in labels:
+        parts.append(f"{labels['workload']} rows{' with stand-ins' if labels['stand_ins'] else ''}")
+        parts.append(f"prediction {labels['prediction']}")
     return Condition(", ".join(parts), config, labels)

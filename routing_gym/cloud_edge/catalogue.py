@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -158,6 +159,15 @@ class Catalogue(FrozenModel):
     def node_names(self, replicate: int = 1) -> tuple[str, ...]:
         """Name every node, copies as `NAME#2` and so on."""
         return tuple(_copy_name(node.name, copy) for copy in range(replicate) for node in self.nodes)
+
+    def without(self, models: Collection[str]) -> Catalogue:
+        """Return the catalogue without some models, and without the nodes that then host none."""
+        nodes = []
+        for node in self.nodes:
+            left = tuple(model for model in node.models if model not in models)
+            if left:
+                nodes.append(node.model_copy(update={"models": left}))
+        return self.model_copy(update={"nodes": tuple(nodes)})
 
     @property
     def hosted(self) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from routing_gym.cloud_edge.catalogue import Catalogue, Destination
+from routing_gym.cloud_edge.outcomes import OutcomesConfig
 from routing_gym.cloud_edge.synthetic import SyntheticConfig
 from routing_gym.common.config import ConfigError, FrozenModel, load_yaml, merge, packaged, validate
 from routing_gym.rewards import CLOUD_EDGE_TERMS
@@ -43,7 +44,8 @@ class CloudEdgeConfig(FrozenModel):
     space_fields: ClassVar[tuple[str, ...]] = ("destination_count", "max_requests")
 
     catalogue: Catalogue
-    workload: SyntheticConfig
+    workload: Annotated[SyntheticConfig | OutcomesConfig, Field(discriminator="kind")]
+    drop: tuple[str, ...]
     replicate: int = Field(ge=1, le=64)
 
     window_s: float = Field(gt=0)
@@ -74,7 +76,8 @@ class CloudEdgeConfig(FrozenModel):
             # A part of a catalogue or workload changes the default's; a whole one stands for itself.
             if given is None or (isinstance(given, Mapping) and not _WHOLE[part] <= given.keys()):
                 base[part] = packaged("cloud_edge", DEFAULT)[part]
-        return merge(base, data)
+        table = _table_defaults(data.get("workload"))
+        return merge({**base, "workload": table} if table else base, data)
 
     @field_validator("trace", mode="before")
     @classmethod
@@ -106,7 +109,16 @@ class CloudEdgeConfig(FrozenModel):
             raise ValueError("rate_per_s = None: without a trace or a fixed number of requests, give a rate")
         if self.trace is not None and self.rate_per_s == 0:
             raise ValueError("rate_per_s = 0: a trace needs a rate above 0, or null for its own")
-        nodes = self.catalogue.node_names(self.replicate)
+        unknown = [model for model in self.drop if model not in self.catalogue.hosted]
+        if unknown:
+            raise ValueError(
+                f"drop: no node hosts {', '.join(unknown)}; models are {', '.join(self.catalogue.hosted)}"
+            )
+        if not self.served.nodes:
+            raise ValueError(f"drop = {self.drop}: leaves no destination")
+        if isinstance(self.workload, OutcomesConfig):
+            self.workload.columns_of(self.served.hosted)
+        nodes = self.served.node_names(self.replicate)
         double = [name for name in nodes if nodes.count(name) > 1]
         if double:
             raise ValueError(f"replicate = {self.replicate}: would name two nodes {double[0]!r}; rename one")
@@ -140,9 +152,14 @@ class CloudEdgeConfig(FrozenModel):
         return validate(type(self), merge(self.model_dump(), overrides))
 
     @cached_property
+    def served(self) -> Catalogue:
+        """The catalogue without the models that `drop` names."""
+        return self.catalogue.without(self.drop) if self.drop else self.catalogue
+
+    @cached_property
     def destinations(self) -> tuple[Destination, ...]:
         """The node–model pairs, in the order of the actions."""
-        return self.catalogue.destinations(self.replicate)
+        return self.served.destinations(self.replicate)
 
     @cached_property
     def destination_count(self) -> int:
@@ -153,6 +170,15 @@ class CloudEdgeConfig(FrozenModel):
     def space_key(self) -> tuple[Any, ...]:
         """What the rows of one vector environment must agree on: it decides the spaces."""
         return tuple(getattr(self, field) for field in self.space_fields)
+
+
+def _table_defaults(given: Any) -> dict[str, Any]:
+    """Return what a workload that reads a table has by default; nothing for other workloads."""
+    kind = str(given.get("kind")) if isinstance(given, Mapping) else ""
+    if kind not in get_args(OutcomesConfig.model_fields["kind"].annotation):
+        return {}
+    known = {} if kind == "outcomes" else packaged("workloads", kind)
+    return merge(packaged("workloads", "outcomes"), {**known, "kind": kind})
 
 
 def resolve(

@@ -12,6 +12,7 @@ from routing_gym.common.seeding import EpisodeStreams
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
+SAME_FOR_ALL: Singles = np.zeros((0, 0), np.float32)
 
 # One stream per kind of draw, by number. Each is asked once, so that the first requests of an episode are the
 # same however many there are.
@@ -24,9 +25,10 @@ class Contents(NamedTuple):
 
     Token counts are whole numbers. `input_tokens` (n,); `output_tokens` (n, K) and at least 1, what each
     model would answer; `quality` (n, K) in [0, 1], the score of that answer; `topic` (n,). The rest is what a
-    router is shown: `predicted_output_tokens` (n,) and at least 1, one figure for all models;
-    `predicted_quality` (n, K) in [0, 1]; `cluster_error` (n, K), 1 - the mean quality of each model over the
-    cluster of prompts that the request seems to belong to.
+    router is shown: `predicted_output_tokens` (n,) and at least 1, one figure of a request, and
+    `predicted_by_model` (n, K), at least 1, what durations and prices are predicted from, or empty (0, 0)
+    where that one figure holds for all models; `predicted_quality` (n, K) in [0, 1]; `cluster_error` (n, K),
+    1 - the mean quality of each model over the cluster of prompts that the request seems to belong to.
     """
 
     input_tokens: Floats
@@ -36,6 +38,7 @@ class Contents(NamedTuple):
     predicted_quality: Singles
     cluster_error: Singles
     topic: NDArray[np.int64]
+    predicted_by_model: Singles = SAME_FOR_ALL
 
 
 class ContentSource(ABC):
@@ -43,7 +46,7 @@ class ContentSource(ABC):
 
     Attributes:
         input_maximum, output_maximum, predicted_maximum: the largest `input_tokens`, `output_tokens` and
-            `predicted_output_tokens` that it draws.
+            predicted output tokens that it draws.
     """
 
     input_maximum: float
@@ -65,5 +68,5 @@ class ContentSource(ABC):
             count: n.
             tokens: input and output tokens (n,) of real arrivals, in place of drawn ones. Outputs are at
                 least 1; how much longer or shorter each model answers, and how wrong predictions are, is
-                still drawn.
+                still drawn. Recorded outcomes have token counts of their own and take no notice of these.
         """

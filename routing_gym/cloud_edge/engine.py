@@ -91,7 +91,7 @@ def _fill_tables(s: Arrays, e: int) -> None:
         for d in range(s.physics.shape[1]):
             physics, path = s.physics[e, d], s.paths[e, row.window, d]
             pair = s.pairs[e, r, physics.model]
-            parts = pair_parts(physics, request.input, request.predicted_output, path.rtt_s)
+            parts = pair_parts(physics, request.input, float(pair.predicted_output), path.rtt_s)
             tables[i, INFER, d], tables[i, TRANSFER, d], tables[i, COST, d], tables[i, ENERGY, d] = parts
             tables[i, LOSS, d] = 1.0 - pair.predicted_quality
             tables[i, CLUSTER_ERROR, d] = pair.cluster_error

@@ -92,7 +92,7 @@ def _parts(requests: Any, physics: Any, pairs: Any, paths: Any, parts: NDArray[n
         pair, rtt = pairs[r, destination.model], paths[request.window, request.destination].rtt_s
         parts[r, 0] = pair.output
         for actual in range(2):
-            output = float(pair.output) if actual else request.predicted_output
+            output = float(pair.output if actual else pair.predicted_output)
             infer, transfer, cost, energy = pair_parts(destination, request.input, output, rtt)
             finish = request.finish if actual else request.predicted_finish
             k = 1 + 7 * actual

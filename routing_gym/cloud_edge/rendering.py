@@ -77,7 +77,7 @@ class _Scene:
         if row["window_s"] == 0.0:
             raise ResetNeeded("there is no episode to render; call reset first")
         self.config, self.destinations = config, state.destinations[e]
-        self.physics = physics_table(config.destinations, config.catalogue.hosted)
+        self.physics = physics_table(config.destinations, config.served.hosted)
         self.window, self.window_count = int(row["window"]), int(row["window_count"])
         self.share = self.window / self.window_count  # of the episode that is over
         self.requests = state.requests[e, : row["next_request"]]

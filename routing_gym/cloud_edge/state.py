@@ -86,7 +86,14 @@ REQUEST = np.dtype(
 )
 
 PAIR = np.dtype(
-    [("quality", "f4"), ("predicted_quality", "f4"), ("cluster_error", "f4"), ("output", "f4")], align=True
+    [
+        ("quality", "f4"),
+        ("predicted_quality", "f4"),
+        ("cluster_error", "f4"),
+        ("output", "f4"),
+        ("predicted_output", "f4"),
+    ],
+    align=True,
 )
 
 PATH = np.dtype([("rtt_s", "f8"), ("up", "i1")], align=True)
@@ -221,6 +228,7 @@ def _fill(
     contents: Contents,
 ) -> None:
     """Write the workload record by record: field by field, each record would be fetched many times."""
+    by_model = contents.predicted_by_model.size > 0
     for r in range(len(arrival)):
         request = requests[r]
         request.arrival = arrival[r]
@@ -236,6 +244,10 @@ def _fill(
             pair.predicted_quality = contents.predicted_quality[r, k]
             pair.cluster_error = contents.cluster_error[r, k]
             pair.output = contents.output_tokens[r, k]
+            if by_model:
+                pair.predicted_output = contents.predicted_by_model[r, k]
+            else:
+                pair.predicted_output = contents.predicted_output_tokens[r]
 
 
 def _with_room(array: NDArray[Any], needed: tuple[int, ...]) -> NDArray[Any]:

@@ -88,7 +88,7 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         self._width, self._slots = first.destination_count, first.max_requests
         self._layout = self._make_layout(first)
         most = max(source.workload.expected_requests for source in unique)
-        models = max(len(source.config.catalogue.hosted) for source in unique)
+        models = max(len(source.config.served.hosted) for source in unique)
         self.state = CloudEdgeState(num_envs, self._width, self._slots, most, models)
         self._buffer = np.zeros(self._layout.size, np.float32)
         shape = (self._width,)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from routing_gym.cloud_edge.catalogue import physics_table
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.contents import ARRIVALS, LEGALITY, OUTAGE, RTT, Contents, ContentSource
-from routing_gym.cloud_edge.synthetic import SyntheticContents
+from routing_gym.cloud_edge.outcomes import OutcomeContents
+from routing_gym.cloud_edge.synthetic import SyntheticConfig, SyntheticContents
 from routing_gym.common.config import ConfigError
 from routing_gym.common.seeding import EpisodeStreams
 from routing_gym.common.trace import read_trace
@@ -63,15 +64,21 @@ class Workload:
 
         Raises:
             ConfigError: the workload does not know a model, or the trace is shorter than an episode.
-            TraceError: the file is no trace.
+            TraceError, TableError, FolderError: a file cannot be used.
+            ImportError: predictions from a store need the extra `quality`.
         """
         self.config = config
-        self.contents: ContentSource = SyntheticContents(config.workload, config.catalogue.hosted)
-        self.physics = physics_table(config.destinations, config.catalogue.hosted)
+        models = config.served.hosted
+        self.contents: ContentSource
+        if isinstance(config.workload, SyntheticConfig):
+            self.contents = SyntheticContents(config.workload, models)
+        else:
+            self.contents = OutcomeContents(config.workload, models)
+        self.physics = physics_table(config.destinations, models)
         self.horizon_s = config.windows * config.window_s
         # Where each window ends, by the same product as the kernel's.
         self._ends_s = np.arange(1, config.windows + 1) * config.window_s
-        nodes = config.catalogue.node_names(config.replicate)
+        nodes = config.served.node_names(config.replicate)
         self._node = np.array([nodes.index(d.node) for d in config.destinations])
         self._node_count = len(nodes)
         self._rtt_s = np.array([d.path.rtt_ms for d in config.destinations]) / 1000.0

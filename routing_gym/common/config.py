@@ -89,12 +89,18 @@ def packaged(family: str, name: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `overrides` laid over it, mapping by mapping."""
+    """Return `base` with `overrides` laid over it, mapping by mapping; one of another `kind` replaces."""
     merged = dict(base)
     for key, value in overrides.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_kind(old, value):
+            value = merge(old, value)
+        merged[key] = value
     return merged
+
+
+def _same_kind(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
+    return "kind" not in overrides or base.get("kind", overrides["kind"]) == overrides["kind"]
 
 
 def validate(model: type[Model], data: Mapping[str, Any]) -> Model:
@@ -111,9 +117,15 @@ def validate(model: type[Model], data: Mapping[str, Any]) -> Model:
 
 
 def _explain(model: type[FrozenModel], item: Any) -> str:
-    where = ".".join(str(part) for part in item["loc"])
+    path, holder = _resolve(model, item["loc"])
+    where = ".".join(path)
+    if item["type"] == "union_tag_invalid":
+        allowed, given = item["ctx"]["expected_tags"], item["ctx"]["tag"]
+        return f"{where}.{_unquoted(item)} = {given!r}: must be one of {allowed}"
+    if item["type"] == "union_tag_not_found":
+        return f"{where}.{_unquoted(item)} is missing in {item['input']!r}"
     if item["type"] == "extra_forbidden":
-        fields = list(_model_at(model, item["loc"][:-1]).model_fields)
+        fields = list(holder.model_fields)
         near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"allowed: {', '.join(fields)}"
         return f"{where} is not a field ({hint})"
@@ -123,13 +135,37 @@ def _explain(model: type[FrozenModel], item: Any) -> str:
     return f"{where} = {item['input']!r}: {message}" if where else message
 
 
-def _model_at(model: type[FrozenModel], path: tuple[Any, ...]) -> type[FrozenModel]:
-    for part in path:
+def _unquoted(item: Any) -> str:
+    return str(item["ctx"]["discriminator"]).strip("'")
+
+
+def _resolve(model: type[FrozenModel], where: tuple[Any, ...]) -> tuple[list[str], type[FrozenModel]]:
+    """Return the path as a user writes it, and the model that holds its last part.
+
+    Pydantic's path also names the member of a tagged union; a user's does not.
+    """
+    path: list[str] = []
+    tagged: dict[str, type[FrozenModel]] = {}
+    holder = model
+    for part in where:
+        if part in tagged:
+            model = tagged[part]
+            tagged = {}
+            continue
+        path.append(str(part))
+        holder = model
         field = model.model_fields.get(part) if isinstance(part, str) else None
-        for candidate in _annotations(field.annotation) if field else ():
-            if isinstance(candidate, type) and issubclass(candidate, FrozenModel):
-                model = candidate
-    return model
+        if field is None:
+            continue
+        models = [
+            m for m in _annotations(field.annotation) if isinstance(m, type) and issubclass(m, FrozenModel)
+        ]
+        tag = field.discriminator
+        if isinstance(tag, str):
+            tagged = {name: m for m in models for name in typing.get_args(m.model_fields[tag].annotation)}
+        elif models:
+            model = models[-1]
+    return path, holder
 
 
 def _annotations(annotation: Any) -> list[Any]:

@@ -75,7 +75,7 @@ def _source_objective(
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """Say where latencies leave requests out, and where gaps are missing or not exact."""
+    """Say whose outcomes these are, where latencies leave requests out, and which gaps are not exact."""
     lines = []
     waiting, unproven = [], []
     for place in summary["conditions"]:
@@ -93,6 +93,7 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
             "Requests that still wait at an episode's end are in none of these figures. Mean number, "
             f"{'; '.join(waiting)}."
         )
+    lines += dict.fromkeys(line for place in summary["conditions"] for line in _outcomes(place["labels"]))
     pooled = [router["pooled"] for place in summary["conditions"] for router in place["routers"].values()]
     if all(figures["gap_share"] is None for figures in pooled):
         lines.append("Gaps to the optimum were not worked out.")
@@ -101,6 +102,24 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
             "The optimum of some batches was not proven in time, and their gaps are to the bound that was: "
             f"they are at most so large. Batches concerned, {'; '.join(unproven)}."
         )
+    return lines
+
+
+def _outcomes(labels: Mapping[str, Any]) -> list[str]:
+    """Say whose outcomes a condition's are, and who is not there."""
+    lines = []
+    if labels.get("workload"):
+        known = {"store": "are retrieved from other prompts", "mean": "are each model's mean"}
+        quality, lengths = (known.get(labels[name], "are known") for name in ("prediction", "lengths"))
+        lines.append(
+            f"Requests of {labels['catalogue']} are {labels['prompts']} {labels['rows']} prompts of "
+            f"{labels['table']}, with the outcomes recorded there. To routers, qualities {quality} and "
+            f"lengths {lengths}. Episodes share prompts, so that intervals are of these, not of others."
+        )
+    if labels.get("stand_ins"):
+        lines.append(f"Models that the table lacks take another's outcomes: {labels['stand_ins']}.")
+    if labels.get("dropped"):
+        lines.append(f"Left out of {labels['catalogue']}: {labels['dropped']}.")
     return lines
 
 

@@ -57,7 +57,7 @@ def make_plan(
                     "labels": dict(c.labels),
                     "config_hash": config_hash(c.config),
                     "config": c.config.model_dump(mode="json"),
-                    **({"trace_sha256": file_hash(c.config.trace)} if c.config.trace else {}),
+                    **{f"{name}_sha256": file_hash(path) for name, path in files_of(c.config).items()},
                 }
                 for c in conditions
             ],
@@ -71,8 +71,15 @@ def make_plan(
     }
 
 
+def files_of(config: Any) -> dict[str, str]:
+    """Return the files that a condition reads, by field."""
+    trace = {} if config.trace is None else {"trace": config.trace}
+    read = getattr(getattr(config, "workload", None), "files", dict)
+    return trace | read()
+
+
 def file_hash(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, so that a run is not repeated on another trace unnoticed."""
+    """Return the SHA-256 of a file's bytes, so that a run is not repeated on another file unnoticed."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
@@ -269,7 +276,10 @@ def strict_json(value: Any) -> Any:
     return value
 
 
-TEXT_COLUMNS = frozenset({"router", "condition", "scenario", "catalogue", "config_hash", "trace"})
+TEXT_COLUMNS = frozenset(
+    {"router", "condition", "scenario", "catalogue", "dropped", "workload", "table", "rows", "prediction"}
+    | {"lengths", "stand_ins", "config_hash", "trace"}
+)
 
 
 def _cell(value: Any) -> str:

@@ -203,7 +203,7 @@ def play(env: CloudEdgeEnv, choices: tuple[int, ...], seed: int | None = None) -
 def play_reference(case: EpisodeCase, walk: bool) -> reference.ReferenceCloudEdge:
     """Let the reference play a case: a window at a time, or a request at a time."""
     config, _, arrivals, surroundings = case.episode
-    column = [config.catalogue.hosted.index(d.model) for d in config.destinations]
+    column = [config.served.hosted.index(d.model) for d in config.destinations]
     contents = arrivals.contents
     edge = reference.ReferenceCloudEdge(
         reference.Settings(
@@ -225,6 +225,9 @@ def play_reference(case: EpisodeCase, walk: bool) -> reference.ReferenceCloudEdg
                 predicted_quality=[float(contents.predicted_quality[r, k]) for k in column],
                 cluster_error=[float(contents.cluster_error[r, k]) for k in column],
                 edge_only=bool(arrivals.edge_only[r]),
+                predicted_by_destination=[int(contents.predicted_by_model[r, k]) for k in column]
+                if contents.predicted_by_model.size
+                else [],
             )
             for r, arrival in enumerate(arrivals.arrival_s.tolist())
         ],
@@ -399,6 +402,7 @@ def episodes(draw: st.DrawFn) -> EpisodeCase:
     if not right:
         output = rng.integers(1, 100, (count, models)).astype(float)
     levels = draw(st.sampled_from([1, 2, 65]))
+    by_model = rng.integers(1, 100, (count, models)) if draw(st.booleans()) else np.zeros((0, 0))
 
     def scores() -> np.ndarray:
         return (rng.integers(0, levels, (count, models)) / 64.0).astype(np.float32)
@@ -411,6 +415,7 @@ def episodes(draw: st.DrawFn) -> EpisodeCase:
         scores(),
         scores(),
         np.zeros(count, np.int64),
+        by_model.astype(np.float32),
     )
     edge_only = rng.random(count) < draw(st.sampled_from([0.0, 0.3, 1.0]))
     health = draw(st.sampled_from([1.0, 0.7, 0.2]))

@@ -203,6 +203,7 @@ class Request:
     predicted_quality: list[float]
     cluster_error: list[float]
     edge_only: bool = False
+    predicted_by_destination: list[int] = field(default_factory=list)  # empty: `predicted_output` everywhere
     window: int = -1  # at whose end it was dispatched; -1: never
     destination: int = -1
     set_aside: bool = False  # had no legal destination at some dispatch
@@ -291,6 +292,7 @@ class ReferenceCloudEdge:
                 r.predicted_quality,
                 r.cluster_error,
                 r.edge_only,
+                r.predicted_by_destination,
             )
             for r in requests
         ]
@@ -377,11 +379,21 @@ class ReferenceCloudEdge:
             pair(
                 destination,
                 request.input_tokens,
-                request.predicted_output if predicted else request.output[d],
+                self._output(request, d, predicted),
                 self.settings.rtt[window][d],
             )
             for d, destination in enumerate(self.settings.destinations)
         ]
+
+    def _output(self, request: Request, d: int, predicted: bool) -> int:
+        """Return an answer's length at a destination, which may be predicted for each or once for all."""
+        if not predicted:
+            return request.output[d]
+        return (
+            request.predicted_by_destination[d]
+            if request.predicted_by_destination
+            else request.predicted_output
+        )
 
     def _monitored(self, now: float) -> list[float]:
         """Return the monitor's backlogs: none where all that was dispatched has completed."""

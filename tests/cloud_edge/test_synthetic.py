@@ -228,7 +228,8 @@ def test_contents_equal_those_worked_out_pair_by_pair(name: str, given_tokens: b
         tokens = rng.integers(0, 4000, count).astype(float), rng.integers(1, 900, count).astype(float)
     contents = draw(config, count, 3, tokens)
     expected = reference(config, count, 3, tokens)
-    for name in Contents._fields:
+    assert contents.predicted_by_model.size == 0  # one prediction of a length holds for all models
+    for name in Contents._fields[:-1]:
         column = getattr(contents, name)
         other = np.array([row[name] for row in expected])
         assert column.shape == other.shape
@@ -404,7 +405,7 @@ def test_episodes_are_drawn_from_their_own_streams_alone() -> None:
     contents = SyntheticContents(config, list(config.models)).draw(Watched(new_generator(0)), 50)
     assert used == set(DRAWN)
     same(contents, draw(config, 50))
-    same(contents, draw(config, 50, 1), *Contents._fields)
+    same(contents, draw(config, 50, 1), *Contents._fields[:-1])
 
 
 @pytest.mark.parametrize(

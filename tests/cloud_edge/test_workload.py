@@ -166,7 +166,8 @@ def test_arrivals_are_sorted_and_inside_the_episode(
     times, contents = drawn.arrival_s, drawn.contents
     assert (times >= 0).all() and (times < windows * window_s).all()
     assert (np.diff(times) >= 0).all()
-    assert drawn.edge_only.shape == times.shape and {len(values) for values in contents} == {len(times)}
+    per_request = contents[:-1]  # one prediction of a length holds for all models
+    assert drawn.edge_only.shape == times.shape and {len(values) for values in per_request} == {len(times)}
     assert surroundings.rtt_s.shape == surroundings.up.shape == (windows, 11)
     for name in ("input", "output", "predicted"):
         tokens = getattr(contents, f"{name}_tokens" if name != "predicted" else "predicted_output_tokens")
