@@ -132,6 +132,8 @@ def _explain(model: type[FrozenModel], item: Any) -> str:
     if item["type"] == "missing":
         return f"{where} is missing in {item['input']!r}"
     message = item["msg"].removeprefix("Value error, ")
+    if where and isinstance(item["input"], Mapping):  # of several fields, which the message names
+        return f"{where}: {message}"
     return f"{where} = {item['input']!r}: {message}" if where else message
 
 

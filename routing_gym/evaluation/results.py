@@ -27,7 +27,13 @@ PLOTS = {
     "cluster": ("attainment.png", "latency_cdf.png", "queues.png"),
     "cloud_edge": ("terms.png", "tradeoffs.png", "convergence.png", "backlog.png"),
 }
-SUMMARIES = ("summary.json", "summary.md", *PLOTS["cluster"], *PLOTS["cloud_edge"])
+# What `routing-gym reproduce` adds.
+PUBLISHED = (
+    "published.md",
+    "published.json",
+    *(f"figure_7_{known}.png" for known in ("perfect", "store", "mean")),
+)
+SUMMARIES = ("summary.json", "summary.md", *PLOTS["cluster"], *PLOTS["cloud_edge"], *PUBLISHED)
 PACKAGES = ("routing-gym", "gymnasium", "numpy", "numba")
 # Whose version results may depend on, where it is installed.
 SOLVERS = {"cluster": (), "cloud_edge": ("highspy",)}

@@ -12,18 +12,21 @@ from rich.table import Table
 
 from routing_gym.cloud_edge.config import DEFAULT, CloudEdgeConfig
 from routing_gym.cloud_edge.fit import FitRow, fit_table
+from routing_gym.cloud_edge.metrics import WINDOW_TERMS
+from routing_gym.cloud_edge.synthetic import SyntheticConfig
 from routing_gym.cloud_edge.workload import EpisodeSource
+from routing_gym.common.config import ConfigError, packaged
 from routing_gym.common.seeding import EpisodeStreams, new_generator
 from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, Condition, Router, make_jobs, run_jobs
 
-# Raw means over five batches of 30 requests: the source's Table V.
+PUBLISHED = packaged("published", "cema-router")["table_v"]
+STATIC = ("cloud_only", "edge_only", "round_robin")
+# Raw means of the routers that decide nothing: the source's Table V.
 TABLE_V: dict[str, dict[str, float]] = {
-    "cloud_only": {"quality_loss": 0.400, "cost_usd": 0.0413, "energy_j": 1438.4, "completion_s": 2.281},
-    "edge_only": {"quality_loss": 0.627, "cost_usd": 0.0039, "energy_j": 393.8, "completion_s": 1.188},
-    "round_robin": {"quality_loss": 0.465, "cost_usd": 0.0260, "energy_j": 1033.4, "completion_s": 1.347},
+    name: {term: PUBLISHED["routers"][name][term] for term in WINDOW_TERMS} for name in STATIC
 }
-PUBLISHED_BATCHES = 5
-PUBLISHED_REQUESTS = 30
+PUBLISHED_BATCHES: int = PUBLISHED["batches"]
+PUBLISHED_REQUESTS: int = PUBLISHED["requests"]
 
 app = typer.Typer(help="Hold the constants that are ours against what is published.")
 
@@ -70,7 +73,9 @@ def compare_to_table_v(config: CloudEdgeConfig, batches: int) -> list[Comparison
 
 def sample_fit(config: CloudEdgeConfig, count: int) -> list[FitRow]:
     """Draw `count` requests of the config's workload and hold them against what is published of it."""
-    workload, models = EpisodeSource(config).workload, config.catalogue.hosted
+    if not isinstance(config.workload, SyntheticConfig):
+        raise ConfigError(f"workload.kind = {config.workload.kind!r}: only a synthetic workload has a fit")
+    workload, models = EpisodeSource(config).workload, config.served.hosted
     contents = workload.contents.draw(EpisodeStreams(new_generator(DEVELOPMENT_SEEDS[0])), count)
     prices = [
         (config.catalogue.models[model].price_in_usd, config.catalogue.models[model].price_out_usd)

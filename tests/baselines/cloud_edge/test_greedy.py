@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -23,10 +24,12 @@ def part_of(tables: reference.Tables, kept: list[int]) -> reference.Tables:
     return reference.Tables(**rows, **fixed)
 
 
-def plain(tables: reference.Tables) -> list[int]:
+def plain(tables: reference.Tables, queues: bool = True) -> list[int]:
     """Return the greedy assignment, J of each part by adding everything up."""
     count = len(tables.legal)
     limits = reference.bounds(tables)
+    if not queues:
+        tables = replace(tables, speedup=[math.inf] * len(tables.speedup))
 
     def length(r: int) -> float:
         legal = [infer for infer, legal in zip(tables.infer[r], tables.legal[r], strict=True) if legal]
@@ -52,6 +55,41 @@ def test_it_does_what_a_plain_greedy_does() -> None:
         found, random, told = Greedy().assign(cases.compiled(tables), np.uint64(7))
         assert found.tolist() == plain(tables), seed
         assert (random, told) == (7, {})
+
+
+def test_alone_each_request_goes_where_a_batch_of_it_would_be_best() -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        tables = cases.random_batch(rng, int(rng.integers(1, 16)), int(rng.integers(1, 6))).tables
+        found, random, told = Greedy(alone=True).assign(cases.compiled(tables), np.uint64(7))
+        count = len(tables.legal)
+        assert found.tolist() == [plain(part_of(tables, [r]))[0] for r in range(count)], seed
+        assert (random, told) == (7, {})
+        # Whoever else is in the batch.
+        kept = sorted(rng.choice(count, int(rng.integers(1, count + 1)), replace=False).tolist())
+        fewer = Greedy(alone=True).assign(cases.compiled(part_of(tables, kept)), np.uint64(7))[0]
+        assert fewer.tolist() == found[kept].tolist(), seed
+
+
+def test_a_single_request_is_alone() -> None:
+    for seed in range(40):
+        tables = cases.compiled(cases.random_batch(np.random.default_rng(seed), 1, 5).tables)
+        choices = [
+            Greedy(**given).assign(tables, np.uint64(0))[0].tolist()
+            for given in ({}, {"alone": True}, {"queues": False})
+        ]
+        assert choices[0] == choices[1] == choices[2], seed
+
+
+def test_without_queues_it_does_what_a_plain_greedy_does_that_knows_of_none() -> None:
+    different = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        tables = cases.random_batch(rng, int(rng.integers(2, 16)), int(rng.integers(2, 6))).tables
+        found = Greedy(queues=False).assign(cases.compiled(tables), np.uint64(0))[0].tolist()
+        assert found == plain(tables, queues=False), seed
+        different += found != plain(tables)
+    assert different
 
 
 def test_equally_long_requests_keep_batch_order() -> None:
@@ -81,6 +119,46 @@ def test_a_batch_worked_by_hand() -> None:
     # A second of backlog on 0 makes that 7 for the first, still less; five make 1 better for the third.
     behind = tables._replace(backlog=np.array([5.0, 0.0]))
     assert Greedy().assign(behind, np.uint64(0))[0].tolist() == [0, 0, 1]
+
+
+def test_what_is_left_out_worked_by_hand() -> None:
+    # A request takes 4 s on 0, where it costs a dollar, and 7 s on 1.
+    tables = BatchTables(
+        loss=np.zeros((3, 2)),
+        cost=np.array([[1.0, 0.0]] * 3),
+        energy=np.zeros((3, 2)),
+        infer=np.array([[4.0, 7.0]] * 3),
+        transfer=np.zeros((3, 2)),
+        legal=np.ones((3, 2), bool),
+        backlog=np.zeros(2),
+        speedup=np.ones(2),
+        weights=np.array([0.0, 0.15, 0.0, 0.85]),
+    )
+
+    def assigned(backlog: float, **given: bool) -> list[int]:
+        loaded = tables._replace(backlog=np.array([backlog, 0.0]))
+        return Greedy(**given).assign(loaded, np.uint64(0))[0].tolist()
+
+    # T is between 4 s and the 21 s of all on 1, C between 0 and 3 dollars: a second counts .05, as a dollar.
+    # The first: .25 on 0, .35 on 1. The second: .25 on 0, after 8 s; .15 on 1. The third: .1 on 0, .35 on 1.
+    assert assigned(0.0) == [0, 1, 0]
+    # Without queues, the second and the third end on 0 when the first does.
+    assert assigned(0.0, queues=False) == [0, 0, 0]
+    # Alone, T is between 4 and 7 s: the 3 s count .85 and the dollar .15.
+    assert assigned(0.0, alone=True) == [0, 0, 0]
+    # 2.2 s of backlog on 0 count .62 of that, and with the dollar less than .85.
+    assert assigned(2.2, alone=True) == [0, 0, 0]
+    assert assigned(3.0, alone=True) == [1, 1, 1]
+    # In the batch they make it .36 against .35 for the first, and .05 against 0 for the others if they do not
+    # queue. If they do, the second on 1 would end after 14 s, and so would the third, or after 10.2 s on 0.
+    assert assigned(2.2, queues=False) == [1, 1, 1]
+    assert assigned(2.2) == [1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["alone", "queues"])
+def test_what_is_neither_true_nor_false_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} = 1: must be true or false"):
+        Greedy(**{name: 1})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The source's experiments on recorded outcomes, beside what it published (DESIGN 6)."""
