@@ -16,11 +16,12 @@ import typer
 import yaml
 
 import routing_gym
-from routing_gym.cli import app
+from routing_gym.cli import app, quality
 from routing_gym.cloud_edge import contents
 from routing_gym.cloud_edge import metrics as cloud_edge_metrics
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.observation import batch_fields, request_fields
+from routing_gym.cloud_edge.outcomes import OutcomesConfig
 from routing_gym.cloud_edge.synthetic import SyntheticConfig
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import ClusterDistribution
@@ -246,7 +247,9 @@ def test_every_scenario_and_kind_of_event_is_documented() -> None:
 def test_every_catalogue_and_choice_of_a_cloud_edge_config_is_documented() -> None:
     choices = {*typing.get_args(CloudEdgeConfig.model_fields["reward_on"].annotation)}
     choices |= {*typing.get_args(SyntheticConfig.model_fields["kind"].annotation)}
-    assert choices == {"actual", "predicted", "synthetic"}
+    for name in ("kind", "rows", "prediction"):
+        choices |= {*typing.get_args(OutcomesConfig.model_fields[name].annotation)}
+    assert {"actual", "predicted", "synthetic", "routerbench", "gsm8k", "validation", "perfect"} <= choices
     assert sorted(choices - named(CLOUD_EDGE)) == []
     for page in (DESIGN, CLOUD_EDGE):
         assert [name for name in config_names("cloud_edge") if f"`{name}" not in read(page)] == ["default"]
@@ -309,6 +312,31 @@ def test_every_constant_of_cloud_edge_that_is_ours_has_its_reason() -> None:
     shown = {name: value for name, value in values(half).items() if name in ours | parameters}
     assert len(shown) >= 15
     assert shown == {name: shipped[name] for name in shown}
+
+
+def test_every_constant_of_predictions_that_is_ours_has_its_reason() -> None:
+    """Those of `fit` with the shipped values."""
+    page = configs_folder() / "quality" / "default.yaml"
+    ours = marked(page) | {"stand_ins"}
+    assert {"profile", "neighbours", "index", "cross_validation"} <= ours
+    part = section(REPRODUCTION, "Cloud–edge batches on recorded outcomes")
+    assert [name for name in sorted(ours) if f"`{name}`" not in part] == []
+    fit = yaml.safe_load(read(page))["fit"]
+    shown = values(part.partition("### What cannot be matched")[0])
+    assert {name: shown[name] for name in fit} == fit
+
+
+def test_every_option_of_quality_and_reproduce_is_documented() -> None:
+    commands: Any = typer.main.get_command(quality.app)
+    options = {
+        option
+        for command in commands.commands.values()
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--") and not option.startswith("--no-")
+    }
+    assert {"--embedder", "--allow-pickle", "--neighbours"} <= options
+    assert sorted(options - {"--help"} - words(read(QUALITY))) == []
 
 
 def test_streams_of_cloud_edge_are_numbered_as_in_the_code() -> None:
