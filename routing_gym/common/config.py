@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 Model = TypeVar("Model", bound="FrozenModel")
+LONGEST_VALUE = 300  # characters of a value that an error repeats
 
 
 class ConfigError(ValueError):
@@ -132,9 +133,11 @@ def _explain(model: type[FrozenModel], item: Any) -> str:
     if item["type"] == "missing":
         return f"{where} is missing in {item['input']!r}"
     message = item["msg"].removeprefix("Value error, ")
-    if where and isinstance(item["input"], Mapping):  # of several fields, which the message names
-        return f"{where}: {message}"
-    return f"{where} = {item['input']!r}: {message}" if where else message
+    if not where:
+        return message
+    value = repr(item["input"])
+    # A whole workload would bury what is said of it.
+    return f"{where} = {value}: {message}" if len(value) <= LONGEST_VALUE else f"{where}: {message}"
 
 
 def _unquoted(item: Any) -> str:

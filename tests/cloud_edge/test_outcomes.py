@@ -381,3 +381,9 @@ def test_a_table_need_not_have_the_models_that_are_dropped(tmp_path: Path) -> No
     with pytest.raises(TableError) as refused:
         Workload(files.config())
     assert "large score" in str(refused.value) and "large length" in str(refused.value)
+
+
+def test_an_error_about_a_workload_does_not_repeat_it(files: Files) -> None:
+    with pytest.raises(ConfigError) as refused:
+        files.config(files.workload(prediction="store"))
+    assert str(refused.value).startswith("CloudEdgeConfig: workload: embeddings = None: ")
