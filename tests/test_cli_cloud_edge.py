@@ -401,6 +401,8 @@ def test_a_table_is_named_by_options(asked: Callable[..., Compared], outcomes: N
     labels = compared.conditions[0].labels
     assert (labels["dropped"], labels["table"], labels["stand_ins"]) == ("tiny", "outcomes.csv", "")
     assert labels["prompts"] > 20
+    lengths = asked(*MINE, *TABLE, *MEAN, "--set", "workload={lengths: perfect}")
+    assert lengths.names == ["mine, 30 requests, outcomes rows, prediction mean, lengths perfect"]
 
 
 def test_a_workload_is_named_by_a_file_or_a_kind(
@@ -418,7 +420,9 @@ def test_a_workload_is_named_by_a_file_or_a_kind(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--table", "outcomes.csv"], "workload.columns is missing"),
+        (["--table", "outcomes.csv"], "--table outcomes.csv: --columns FILE.yaml must say"),
+        (["--prediction", "store"], "--prediction store: is of recorded outcomes; --table names them"),
+        ([*MINE, *TABLE, *MEAN, "--set", "workload={stand_ins: {hugo: small}}"], "hugo is no model"),
         (["--workload", "routerbanch"], "workload.kind = 'routerbanch': must be one of"),
         (["--drop", "hugo"], "no node hosts hugo"),
         ([*TABLE, *MEAN], "has no outcomes of gpt-4, claude-v2"),
@@ -445,6 +449,17 @@ def test_tables_say_whose_outcomes_they_are_of(run: Run, outcomes: None, no_plot
         assert "take another's outcomes: large answers as small" in said
         assert "Left out of mine: tiny" in said
     assert "outcomes rows with stand-ins" in answer.out
+
+
+def test_tables_say_what_reading_assumed(run: Run, outcomes: None, no_plots: None) -> None:
+    """Such as that tokens were estimated; and that there are fewer prompts than requests."""
+    listed = [row | {"tiny length": 0} if k < 3 else row for k, row in enumerate(rows(60))]
+    write(Path("outcomes.csv"), listed)
+    answer = run(*MINE, *TABLE, *MEAN, "--no-gap", "--requests", "40", *QUICK, "--out", "out")
+    assert answer.status == 0, answer.err
+    said = " ".join(Path("out/summary.md").read_text(encoding="utf-8").split())
+    assert "outcomes.csv: " in said and "taken as 1" in said
+    assert "has 40 requests and there are" in said and "some come more than once" in said
 
 
 def test_a_run_is_not_repeated_on_another_table(run: Run, outcomes: None, no_plots: None) -> None:

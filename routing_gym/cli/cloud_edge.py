@@ -131,7 +131,10 @@ def compare_cloud_edge(
         fields |= {name: value for name, value in given.items() if value is not None}
         files = {"table": table, "prompts": prompts, "embeddings": embeddings, "store": store}
         files |= {"columns": columns}
-        outcomes = _workload(workload, {name: path for name, path in files.items() if path is not None})
+        named = {name: path for name, path in files.items() if path is not None}
+        if table is not None and workload is None and columns is None and "workload" not in fields:
+            raise ConfigError(f"--table {table}: --columns FILE.yaml must say what its columns hold")
+        outcomes = _workload(workload, named)
         if outcomes:
             fields["workload"] = merge(outcomes, fields.get("workload", {}))
         with warnings.catch_warnings(record=True) as caught:
@@ -159,6 +162,12 @@ def _workload(given: str | None, files: Mapping[str, str]) -> dict[str, Any]:
     return merge({"kind": "outcomes", **read.get("workload", read)}, files)
 
 
+def _kind(name: str, fields: Mapping[str, Any]) -> str:
+    """Return the kind of the workload of a config with some fields laid over it."""
+    workload = merge(load_yaml("cloud_edge", name), fields).get("workload") or {}
+    return workload.get("kind", "synthetic")
+
+
 def cloud_edge_conditions(
     catalogue: str,
     fields: Mapping[str, Any],
@@ -184,6 +193,8 @@ def cloud_edge_conditions(
             arrivals = [{}] if own else [{"requests": REQUESTS}]
         copies = [{"replicate": count} for count in whole_numbers("--replicate", replicate)] or [{}]
         known = [{"workload": {"prediction": one}} for one in split(prediction)] if prediction else [{}]
+        if prediction and _kind(name, fields) == "synthetic":
+            raise ConfigError(f"--prediction {prediction}: is of recorded outcomes; --table names them")
         for arriving, copied, knowing in itertools.product(arrivals, copies, known):
             chosen = merge({**fields, **arriving, **copied}, knowing)
             count = arriving.get("requests")
@@ -228,6 +239,7 @@ def _condition(catalogue: str, config: CloudEdgeConfig) -> Condition:
             "prediction": outcomes.prediction,
             "lengths": outcomes.lengths or outcomes.prediction,
             "stand_ins": ", ".join(standing_in),
+            "notes": " ".join(workload.contents.notes),
         }
     parts = [catalogue if config.replicate == 1 else f"{catalogue} × {config.replicate}"]
     parts.append(
@@ -237,5 +249,8 @@ def _condition(catalogue: str, config: CloudEdgeConfig) -> Condition:
         parts.append(f"{config.windows} windows")
     if "workload" in labels:
         parts.append(f"{labels['workload']} rows{' with stand-ins' if labels['stand_ins'] else ''}")
-        parts.append(f"prediction {labels['prediction']}")
+        known = labels["prediction"]
+        parts.append(f"prediction {known}")
+        if labels["lengths"] != known:
+            parts.append(f"lengths {labels['lengths']}")
     return Condition(", ".join(parts), config, labels)

@@ -118,6 +118,12 @@ class CloudEdgeConfig(FrozenModel):
             raise ValueError(f"drop = {self.drop}: leaves no destination")
         if isinstance(self.workload, OutcomesConfig):
             self.workload.columns_of(self.served.hosted)
+            strangers = [name for name in self.workload.stand_ins if name not in self.catalogue.models]
+            if strangers and self.workload.kind == "outcomes":  # a known table's are of its own catalogue
+                raise ValueError(
+                    f"workload.stand_ins: {', '.join(strangers)} is no model of the catalogue, which has "
+                    f"{', '.join(self.catalogue.models)}"
+                )
         nodes = self.served.node_names(self.replicate)
         double = [name for name in nodes if nodes.count(name) > 1]
         if double:

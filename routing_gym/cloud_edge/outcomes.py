@@ -23,7 +23,8 @@ from routing_gym.quality.columns import Columns, load_columns
 from routing_gym.quality.predictor import QualityPredictor
 from routing_gym.quality.settings import FitSettings
 from routing_gym.quality.splits import prompt_keys, split_by_prompt
-from routing_gym.quality.tables import read_table
+from routing_gym.quality.store import column_means
+from routing_gym.quality.tables import OutcomeTable, read_table
 from routing_gym.quality.vectors import read_embeddings
 
 Prediction = Literal["store", "mean", "perfect"]
@@ -74,7 +75,9 @@ class OutcomesConfig(FrozenModel):
         return load_columns(value) if isinstance(value, (str, Path)) else value
 
     @model_validator(mode="after")
-    def _knows_prompts(self) -> OutcomesConfig:
+    def _consistent(self) -> OutcomesConfig:
+        if self.store is not None and self.fit != FitSettings.model_validate({}):
+            raise ValueError(f"fit: the settings are those of store = {self.store!r}; give one of the two")
         if self.embeddings is None and (self.store or "store" in (self.prediction, self.lengths)):
             raise ValueError(
                 "embeddings = None: a store finds similar prompts by their embeddings. `routing-gym quality "
@@ -107,6 +110,14 @@ class OutcomesConfig(FrozenModel):
                 f"workload.table = {self.table}: has no outcomes of {', '.join(missing)}; name models that "
                 "stand in for them (workload.stand_ins), or leave them out (drop). The table has "
                 f"{', '.join(known)}"
+            )
+        estimated = self.columns.estimate_tokens
+        lacking = [f"models.{name}.completion_tokens" for name in names if not known[name].completion_tokens]
+        lacking = ([] if self.columns.prompt_tokens else ["prompt_tokens"]) + lacking
+        if lacking and not estimated:
+            raise ConfigError(
+                f"workload.columns: names no {', '.join(dict.fromkeys(lacking))}; the length of each request "
+                "and of each answer must be recorded"
             )
         return names
 
@@ -191,18 +202,7 @@ def _prepare(settings: str, models: tuple[str, ...], stamps: tuple[Any, ...]) ->
     columns = config.columns.model_copy(update={"models": asked})
     table = read_table(config.table, columns, config.prompts)
     embeddings = None if config.embeddings is None else read_embeddings(config.embeddings, table)
-    keys = prompt_keys(table, embeddings)
-    predictor = None
-    if config.store is not None:
-        predictor = QualityPredictor.load(config.store)
-    elif embeddings is not None:
-        predictor = QualityPredictor.fit(table, embeddings, config.fit)
-    split = split_by_prompt(keys, config.fit if predictor is None else predictor.settings)
-    playable = np.zeros(len(keys), bool)
-    playable[getattr(split, config.rows)] = True
-    if predictor is not None and config.rows == "test":
-        playable &= predictor.held_out(table, embeddings)
-
+    predictor, playable, profile = _sides(config, table, embeddings)
     column = table.index(names)
     outcomes = np.stack((table.scores[:, column], table.completion_tokens[:, column]))
     recorded = np.isfinite(table.prompt_tokens) & np.isfinite(outcomes).all(axis=(0, 2))
@@ -210,11 +210,11 @@ def _prepare(settings: str, models: tuple[str, ...], stamps: tuple[Any, ...]) ->
     if not len(chosen):
         raise ConfigError(
             f"workload.table = {config.table}: of its {playable.sum()} {config.rows} prompts none has "
-            f"recorded outcomes of all of {', '.join(names)}"
+            f"recorded outcomes of all of {', '.join(names)}, and a recorded length"
         )
     known = {"perfect": outcomes[:, chosen]}
     if predictor is None:
-        means = np.stack([_means(outcomes[k][split.profile], names, config) for k in (0, 1)])
+        means = np.stack([column_means(outcomes[k][profile]) for k in (0, 1)])
         errors = np.broadcast_to(1.0 - means[0], known["perfect"].shape[1:])
     else:
         assert embeddings is not None
@@ -223,6 +223,12 @@ def _prepare(settings: str, models: tuple[str, ...], stamps: tuple[Any, ...]) ->
         found = predictor.predict(embeddings[chosen])
         known["store"] = np.stack((found.scores[:, place], found.tokens[:, place]))
         errors = predictor.cluster_error(embeddings[chosen])[:, place]
+    unknown = [names[k] for k in np.flatnonzero(np.isnan(means).any(axis=0)).tolist()]
+    if unknown:
+        source = f"table = {config.table}" if config.store is None else f"store = {config.store}"
+        raise ConfigError(
+            f"workload.{source}: no profiled prompt has a score, or none a length, of {', '.join(unknown)}"
+        )
     known["mean"] = np.broadcast_to(means[:, None], known["perfect"].shape)
     quality = known[config.prediction][0]
     tokens = np.maximum(np.rint(known[config.lengths or config.prediction][1]), 1.0)
@@ -241,15 +247,20 @@ def _prepare(settings: str, models: tuple[str, ...], stamps: tuple[Any, ...]) ->
     return _Prepared(ids, tuple(map(str, groups)), table.notes, rows)
 
 
-def _means(values: Floats, names: Sequence[str], config: OutcomesConfig) -> Floats:
-    """Return each model's mean over the profiled prompts that it has an outcome for."""
-    recorded = np.isfinite(values)
-    empty = [names[k] for k in np.flatnonzero(~recorded.any(axis=0)).tolist()]
-    if empty:
-        raise ConfigError(
-            f"workload.table = {config.table}: no profiled prompt has an outcome of {', '.join(empty)}"
-        )
-    return np.mean(values, axis=0, where=recorded)
+def _sides(
+    config: OutcomesConfig, table: OutcomeTable, embeddings: Singles | None
+) -> tuple[QualityPredictor | None, NDArray[np.bool_], NDArray[np.int64]]:
+    """Return the predictor there is, which rows may be requests, and the profiled rows of this table."""
+    nobody = np.zeros(0, np.int64)
+    if config.store is not None:
+        predictor = QualityPredictor.load(config.store)
+        asks = predictor.held_out if config.rows == "test" else predictor.validated
+        return predictor, asks(table, embeddings), nobody
+    split = split_by_prompt(prompt_keys(table, embeddings), config.fit)
+    playable = np.zeros(len(table.ids), bool)
+    playable[getattr(split, config.rows)] = True
+    fitted = None if embeddings is None else QualityPredictor.fit(table, embeddings, config.fit)
+    return fitted, playable, split.profile
 
 
 def _places(predictor: QualityPredictor, names: Sequence[str], config: OutcomesConfig) -> list[int]:

@@ -116,6 +116,14 @@ def _outcomes(labels: Mapping[str, Any]) -> list[str]:
             f"{labels['table']}, with the outcomes recorded there. To routers, qualities {quality} and "
             f"lengths {lengths}. Episodes share prompts, so that intervals are of these, not of others."
         )
+        if labels["notes"]:
+            lines.append(f"{labels['table']}: {labels['notes']}")
+        at_once = (labels.get("requests") or 0) * labels["windows"]
+        if at_once > labels["prompts"]:
+            lines.append(
+                f"An episode of {labels['catalogue']} has {at_once} requests and there are "
+                f"{labels['prompts']} prompts: some come more than once."
+            )
     if labels.get("stand_ins"):
         lines.append(f"Models that the table lacks take another's outcomes: {labels['stand_ins']}.")
     if labels.get("dropped"):

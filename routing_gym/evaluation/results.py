@@ -284,7 +284,7 @@ def strict_json(value: Any) -> Any:
 
 TEXT_COLUMNS = frozenset(
     {"router", "condition", "scenario", "catalogue", "dropped", "workload", "table", "rows", "prediction"}
-    | {"lengths", "stand_ins", "config_hash", "trace"}
+    | {"lengths", "stand_ins", "notes", "config_hash", "trace"}
 )
 
 

@@ -17,7 +17,11 @@ from routing_gym.quality.tables import OutcomeTable
 
 Floats = NDArray[np.float64]
 
+Bools = NDArray[np.bool_]
+
 KIND = "quality predictor"
+SAME = 1.0 - 1e-4  # cosine of two copies of an embedding, one of them in half precision
+ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,17 @@ class QualityPredictor:
         store: holds the profile rows.
         clusters: k-means on the profile rows, errors from the validation rows.
         settings: how the table was split, and how it is predicted.
-        marks: by which the prompts of the profile and validation rows are known again
+        profile_marks, validation_marks: by which the prompts of these rows are known again
             (`routing_gym.quality.splits.prompt_marks`).
+        validation: (v, D) embeddings of the validation rows that have one.
     """
 
     store: RetrievalStore
     clusters: ClusterPredictor
     settings: FitSettings
-    marks: frozenset[str]
+    profile_marks: frozenset[str]
+    validation_marks: frozenset[str]
+    validation: NDArray[np.float32]
 
     @classmethod
     def fit(cls, table: OutcomeTable, embeddings: ArrayLike, settings: FitSettings) -> QualityPredictor:
@@ -85,8 +92,15 @@ class QualityPredictor:
             seed=settings.seed,
         )
         marks = prompt_marks(table, vectors)
-        used = frozenset().union(*(marks[row] for row in (*split.profile, *split.validation)))
-        return cls(store, clusters, settings, used)
+        asked = vectors[split.validation]
+        return cls(
+            store,
+            clusters,
+            settings,
+            profile_marks=frozenset(mark for row in split.profile for mark in marks[row]),
+            validation_marks=frozenset(mark for row in split.validation for mark in marks[row]),
+            validation=asked[~np.isnan(asked).any(axis=1)],
+        )
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -101,13 +115,26 @@ class QualityPredictor:
         """Return (q, K) errors by cluster; see `ClusterPredictor.predict`."""
         return self.clusters.predict(embeddings)
 
-    def held_out(
-        self, table: OutcomeTable, embeddings: NDArray[np.float32] | None = None
-    ) -> NDArray[np.bool_]:
-        """Return (n,) whether the prompt of each of n rows, of any table, is one that was not fitted to."""
-        return np.array(
-            [self.marks.isdisjoint(own) for own in prompt_marks(table, embeddings)], dtype=np.bool_
-        )
+    def held_out(self, table: OutcomeTable, embeddings: NDArray[np.float32] | None = None) -> Bools:
+        """Return (n,) whether the prompt of each of n rows, of any table, is one that was not fitted to.
+
+        Prompts are known again by their text, or by an embedding that is the same but for rounding; by their
+        id only where they have neither, here and there.
+
+        Raises:
+            ValueError: the embeddings are of another dimension.
+        """
+        return ~(self._profiled(table, embeddings) | self._validated(table, embeddings))
+
+    def validated(self, table: OutcomeTable, embeddings: NDArray[np.float32] | None = None) -> Bools:
+        """Return (n,) whether the prompt of each row is a validation prompt, and no profiled one."""
+        return self._validated(table, embeddings) & ~self._profiled(table, embeddings)
+
+    def _profiled(self, table: OutcomeTable, embeddings: NDArray[np.float32] | None) -> Bools:
+        return _known(table, embeddings, self.profile_marks, self.store.embeddings)
+
+    def _validated(self, table: OutcomeTable, embeddings: NDArray[np.float32] | None) -> Bools:
+        return _known(table, embeddings, self.validation_marks, self.validation)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write all of it to a folder; see `routing_gym.quality.folder.save`."""
@@ -116,14 +143,18 @@ class QualityPredictor:
         details |= {
             "settings": self.settings.model_dump(mode="json"),
             "clusters": len(found.centroids),
-            "marks": len(self.marks),
+            "profile_marks": len(self.profile_marks),
+            "validation_marks": len(self.validation_marks),
+            "validation": len(self.validation),
         }
         arrays |= {
             "centroids": found.centroids,
             "errors": found.errors,
             "counts": found.counts,
             "mean_errors": found.mean_errors,
-            "marks": np.array(sorted(self.marks), dtype=np.str_),
+            "profile_marks": np.array(sorted(self.profile_marks), dtype=np.str_),
+            "validation_marks": np.array(sorted(self.validation_marks), dtype=np.str_),
+            "validation": self.validation,
         }
         saved.save(folder, KIND, saved.Contents(details, arrays, index), overwrite=overwrite)
 
@@ -142,12 +173,38 @@ class QualityPredictor:
             "errors": (clusters, count),
             "counts": (clusters, count),
             "mean_errors": (count,),
-            "marks": (details["marks"],),
+            "profile_marks": (details["profile_marks"],),
+            "validation_marks": (details["validation_marks"],),
+            "validation": (details["validation"], details["dimension"]),
         }
         saved.check_shapes(folder, contents, shapes)
         return cls(
             RetrievalStore.from_contents(contents, folder),
             ClusterPredictor(*(arrays[name] for name in ("centroids", "errors", "counts", "mean_errors"))),
             FitSettings.model_validate(details["settings"]),
-            frozenset(arrays["marks"].tolist()),
+            frozenset(arrays["profile_marks"].tolist()),
+            frozenset(arrays["validation_marks"].tolist()),
+            arrays["validation"],
         )
+
+
+def _known(
+    table: OutcomeTable,
+    embeddings: NDArray[np.float32] | None,
+    marks: frozenset[str],
+    vectors: NDArray[np.float32],
+) -> Bools:
+    """Return (n,) whether the rows' prompts share a mark, or their embedding with one of (p, D) `vectors`."""
+    known = np.array([not marks.isdisjoint(own) for own in prompt_marks(table, embeddings)], dtype=np.bool_)
+    if embeddings is None or not len(vectors):
+        return known
+    if embeddings.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"{table.source}: its embeddings have {embeddings.shape[1]} dimensions; the predictor was "
+            f"fitted to embeddings of {vectors.shape[1]}"
+        )
+    left = np.flatnonzero(~known & ~np.isnan(embeddings).any(axis=1))
+    for first in range(0, len(left), ROWS_AT_ONCE):
+        rows = left[first : first + ROWS_AT_ONCE]
+        known[rows] = (embeddings[rows] @ vectors.T).max(axis=1) >= SAME
+    return known

@@ -102,6 +102,11 @@ class RetrievalStore:
         return Means(*np.split(self._means, 2))
 
     @property
+    def embeddings(self) -> Singles:
+        """(i, D) embeddings of the profiled prompts that have one; to be read only until the next `add`."""
+        return np.empty((0, 0), np.float32) if self._index is None else self._exact_vectors()
+
+    @property
     def exact(self) -> bool:
         """Whether retrieval is exact."""
         return not self._trained_on

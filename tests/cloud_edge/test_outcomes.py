@@ -188,7 +188,7 @@ def test_prompts_that_a_store_was_fitted_to_are_not_asked_in_another_table(
     assert len(used) > 40
     (tmp_path / "other").mkdir()
     other = Files(tmp_path / "other", [{**row, "id": f"other {row['id']}"} for row in files.rows])
-    asked = other.contents(other.retrieved(store=str(tmp_path / "store"))).ids
+    asked = other.contents(other.retrieved(store=str(tmp_path / "store"), fit={})).ids
     assert asked and used.isdisjoint(name.removeprefix("other ") for name in asked)
 
 
@@ -220,8 +220,9 @@ def test_incomplete_rows_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_stand_in_gives_its_outcomes_and_keeps_its_place(files: Files) -> None:
-    source = files.contents(files.workload(stand_ins={"huge": "small"}), ("huge", "small", "tiny"))
-    contents = draw(source, 20)
+    workload = files.config(files.workload(stand_ins={"huge": "small"}), catalogue=with_huge()).workload
+    assert isinstance(workload, OutcomesConfig)
+    contents = draw(OutcomeContents(workload, ("huge", "small", "tiny")), 20)
     assert np.array_equal(contents.quality[:, 0], contents.quality[:, 1])
     assert np.array_equal(contents.output_tokens[:, 0], contents.output_tokens[:, 1])
 
@@ -387,3 +388,60 @@ def test_an_error_about_a_workload_does_not_repeat_it(files: Files) -> None:
     with pytest.raises(ConfigError) as refused:
         files.config(files.workload(prediction="store"))
     assert str(refused.value).startswith("CloudEdgeConfig: workload: embeddings = None: ")
+
+
+@pytest.mark.parametrize("side", ["test", "validation"])
+def test_a_store_knows_its_prompts_again_without_their_texts(files: Files, tmp_path: Path, side: str) -> None:
+    """By embeddings, also by those that have been through half precision."""
+    pytest.importorskip("faiss")
+    config = files.config(files.retrieved()).workload
+    assert isinstance(config, OutcomesConfig)
+    table = read_table(files.table, config.columns)
+    embeddings = read_embeddings(files.embeddings, table)
+    QualityPredictor.fit(table, embeddings, config.fit).save(tmp_path / "store")
+    split = split_by_prompt(prompt_keys(table, embeddings), config.fit)
+    (tmp_path / "bare").mkdir()
+    bare = Files(tmp_path / "bare", [{**row, "prompt": ""} for row in files.rows])
+    halved = embeddings.astype(np.float16).astype(np.float32)
+    write_embeddings(bare.embeddings, table.ids, halved * np.float32(0.5))
+    columns = {**{name: COLUMNS[name] for name in COLUMNS if name != "prompt"}}
+    asked = bare.contents(
+        bare.retrieved(store=str(tmp_path / "store"), fit={}, columns=columns, rows=side)
+    ).ids
+    assert list(asked) == [table.ids[row] for row in getattr(split, side)]
+
+
+def test_the_settings_of_a_store_are_its_own(files: Files) -> None:
+    with pytest.raises(ConfigError, match=r"fit: the settings are those of store = 'somewhere'"):
+        files.config(files.retrieved(store="somewhere", fit={"neighbours": 3}))
+
+
+def test_lengths_must_be_recorded(files: Files) -> None:
+    for column, words in (
+        ("prompt_tokens", "names no prompt_tokens;"),
+        ("completion_tokens", "names no models.large.completion_tokens, models.small.completion_tokens"),
+    ):
+        columns = {name: COLUMNS[name] for name in COLUMNS if name != column}
+        with pytest.raises(ConfigError, match=words):
+            files.config(files.workload(columns=columns))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_predictor_without_lengths_is_refused(files: Files, tmp_path: Path, saved: bool) -> None:
+    """Otherwise observations would hold NaN."""
+    pytest.importorskip("faiss")
+    config = files.config(files.retrieved()).workload
+    assert isinstance(config, OutcomesConfig)
+    table = read_table(files.table, config.columns)
+    embeddings = read_embeddings(files.embeddings, table)
+    without = {**COLUMNS, "completion_tokens": None}
+    bare = read_table(files.table, config.columns.model_validate(without))
+    QualityPredictor.fit(bare, embeddings, config.fit).save(tmp_path / "store")
+    workload = files.retrieved(store=str(tmp_path / "store"), fit={})
+    if not saved:
+        profile = split_by_prompt(prompt_keys(table, embeddings), config.fit).profile
+        gone = {table.ids[row] for row in profile}
+        write(files.table, [row | {"tiny length": ""} if row["id"] in gone else row for row in files.rows])
+        workload = files.retrieved(columns={**COLUMNS, "missing": "allow"})
+    with pytest.raises(ConfigError, match=r"no profiled prompt has a score, or none a length, of .*tiny"):
+        files.contents(workload)

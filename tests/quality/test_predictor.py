@@ -68,7 +68,9 @@ def state(fitted: QualityPredictor) -> dict[str, bytes]:
         found[name] = getattr(fitted.clusters, name).tobytes()
     found["vectors"] = index.reconstruct_n(0, index.ntotal).tobytes()
     found["details"] = json.dumps(details).encode()
-    found["marks"] = repr(sorted(fitted.marks)).encode()
+    for name in ("profile_marks", "validation_marks"):
+        found[name] = repr(sorted(getattr(fitted, name))).encode()
+    found["validation"] = fitted.validation.tobytes()
     return found
 
 
@@ -222,7 +224,7 @@ def test_it_comes_back_to_the_last_bit(tmp_path: Path) -> None:
     for found, due in zip(again.predict(VECTORS), fitted.predict(VECTORS), strict=True):
         np.testing.assert_array_equal(found, due, strict=True)
     np.testing.assert_array_equal(again.cluster_error(VECTORS), fitted.cluster_error(VECTORS), strict=True)
-    assert again.settings == SETTINGS and again.marks == fitted.marks and again.models == MODELS
+    assert again.settings == SETTINGS and again.models == MODELS
     assert again.clusters.empty_cells == fitted.clusters.empty_cells
     with pytest.raises(FolderError, match="is there already"):
         fitted.save(tmp_path / "saved")
@@ -246,7 +248,7 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, name: str) -> None:
         ({"clusters": 4}, f"centroids has shape (5, {DIMENSION}); it must be (4, {DIMENSION})"),
         ({"models": ["a", "b"]}, "errors has shape (5, 3); it must be (5, 2)"),
         ({"dimension": 7}, f"centroids has shape (5, {DIMENSION}); it must be (5, 7)"),
-        ({"marks": 3}, "it must be (3,), after manifest.json"),
+        ({"profile_marks": 3}, "it must be (3,), after manifest.json"),
         ({"prompts": 3}, "it must be (3,), after manifest.json"),
     ],
 )
