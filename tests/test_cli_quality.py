@@ -156,7 +156,7 @@ OPTIONS = {
     "choose no-choose cache overwrite allow-pickle",
     "evaluate": "columns prompts embeddings embedder out cache allow-pickle",
     "embed": "columns prompts embedder out cache allow-pickle",
-    "convert": "columns prompts out allow-pickle",
+    "convert": "columns prompts out overwrite allow-pickle",
 }
 
 
@@ -360,12 +360,95 @@ def test_only_a_predictor_is_overwritten(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "p" / "manifest.json").read_bytes() != before
     (tmp_path / "p" / "evaluation" / "mine.txt").write_text("mine")
     answer = run("build", *INPUT, "--out", "p", *FIXED, "--overwrite")
-    assert answer.status == 2 and "evaluation" in answer.err
+    assert answer.status == 2 and "p: holds evaluation/mine.txt, which no saved folder does" in answer.err
+    assert answer.out == "", "said before the long work"
     assert (tmp_path / "p" / "evaluation" / "mine.txt").read_text() == "mine"
+    (tmp_path / "p" / "evaluation" / "mine.txt").rename(tmp_path / "p" / "mine.txt")
+    figures = sorted((tmp_path / "p" / "evaluation").iterdir())
+    answer = run("build", *INPUT, "--out", "p", *FIXED, "--overwrite")
+    assert (answer.status, answer.out) == (2, "") and "p: holds mine.txt" in answer.err
+    assert figures and sorted((tmp_path / "p" / "evaluation").iterdir()) == figures
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("mine")
     assert run("build", *INPUT, "--out", "mine", *FIXED, "--overwrite").status == 2
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+@needs_faiss
+def test_a_predictor_with_figures_is_overwritten_from_python_too(run: Run, tmp_path: Path) -> None:
+    from routing_gym.quality.predictor import QualityPredictor
+
+    assert run("build", *INPUT, "--out", "p", *FIXED).status == 0
+    QualityPredictor.load(tmp_path / "p").save(tmp_path / "p", overwrite=True)
+    assert not (tmp_path / "p" / "evaluation").exists(), "figures of a predictor that is gone"
+    assert run("evaluate", "p", *INPUT).status == 0
+
+
+def few_prompts(folder: Path, rows: int) -> None:
+    """Write a table of few prompts, each answered right by one of two models."""
+    lines = ["id,question,task,big,small,big_usd,small_usd"]
+    lines += [f"q{k},Question {k}?,law,{k % 2},{1 - k % 2},0.1,0.01" for k in range(rows)]
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    vectors = np.random.default_rng(0).normal(size=(rows, 4))
+    write_embeddings(folder / "e.npz", [f"q{k}" for k in range(rows)], vectors.astype(np.float32))
+
+
+@needs_faiss
+def test_of_few_prompts_there_are_fewer_folds(run: Run, tmp_path: Path) -> None:
+    few_prompts(tmp_path, 12)
+    answer = run("build", *INPUT, "--out", "p")
+    assert (answer.status, answer.err) == (0, "")
+    split = summary_of(tmp_path / "p")["split"]
+    assert (split["profile"]["prompts"], split["validation"]["prompts"]) == (3, 3), "5 folds are configured"
+    assert "K and threshold, cross-validated" in answer.out and "Clusters, cross-validated" in answer.out
+
+
+@needs_faiss
+@pytest.mark.parametrize(
+    ("shares", "side"),
+    [
+        ((0.05, 0.6), "profile side: 0;"),
+        ((0.1, 0.6), "profile side: 1;"),
+        ((0.8, 0.05), "validation side: 1;"),
+    ],
+)
+def test_of_too_few_prompts_nothing_is_chosen(
+    run: Run, tmp_path: Path, shares: tuple[float, float], side: str
+) -> None:
+    few_prompts(tmp_path, 12)
+    typed = ["build", *INPUT, "--out", "p", "--profile", shares[0], "--validation", shares[1]]
+    answer = run(*typed)
+    assert answer.status == 2 and not (tmp_path / "p").exists()
+    assert f"t.csv: different prompts with an embedding on the {side} cross-valid" in answer.err
+    assert "--no-choose does without" in answer.err
+    if side == "validation side: 1;":
+        for other in (["--clusters", 2], ["--no-choose", "--overwrite"]):
+            way_out = run(*typed, *other)
+            assert (way_out.status, way_out.err) == (0, "")
+
+
+@needs_faiss
+def test_deferral_takes_its_prices_from_prompts_fitted_to(run: Run, tmp_path: Path) -> None:
+    from routing_gym.quality.predictor import QualityPredictor
+
+    out = run("build", *INPUT, "--out", "p", *FIXED).out
+    assert "held-out prompts, as no others" not in words(out)
+    table = read_table(tmp_path / "t.csv", load_columns(tmp_path / "c.yaml"))
+    embeddings = read_embeddings(tmp_path / "e.npz", table)
+    fitted = ~QualityPredictor.load(tmp_path / "p").held_out(table, embeddings)
+    found = summary_of(tmp_path / "p")["deferral"]
+    assert found["prices"] == table.costs[fitted].mean(axis=0).tolist() and not found["peeked"]
+
+    # A table of prompts that are all held out has no others to take prices from.
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    kept = [lines[0], *(line for line, known in zip(lines[1:], fitted, strict=True) if not known)]
+    (tmp_path / "new.csv").write_text("\n".join(kept) + "\n")
+    write_embeddings(
+        tmp_path / "new.npz", [table.ids[row] for row in np.flatnonzero(~fitted)], embeddings[~fitted]
+    )
+    out = run("evaluate", "p", "new.csv", "--columns", "c.yaml", "--embeddings", "new.npz").out
+    assert "prices are mean costs of held-out prompts, as no others have recorded costs" in words(out)
+    assert summary_of(tmp_path / "p")["deferral"]["prices"] == table.costs[~fitted].mean(axis=0).tolist()
 
 
 # Embedding
@@ -445,6 +528,48 @@ def test_a_table_is_converted_and_reads_the_same(name: str, run: Run, tmp_path: 
     np.testing.assert_array_equal(new.costs, old.costs)
 
 
+def test_a_file_is_replaced_only_when_asked(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "u.csv").write_text("mine")
+    typed = ["convert", "t.csv", "--columns", "c.yaml", "--out", "u.csv"]
+    refused = run(*typed)
+    assert refused == Answer(2, "", "error: --out u.csv: is there already; --overwrite replaces it\n")
+    assert (tmp_path / "u.csv").read_text() == "mine"
+    assert run(*typed, "--overwrite").status == 0 and len(cells(tmp_path / "u.csv")) == 240
+    (tmp_path / "link.csv").symlink_to(tmp_path / "t.csv")
+    itself = run("convert", "link.csv", "--columns", "c.yaml", "--out", "t.csv", "--overwrite")
+    assert itself.status == 2 and "--out t.csv: is TABLE itself" in itself.err
+
+
+def test_estimated_tokens_are_not_written_and_are_estimated_again(run: Run, tmp_path: Path) -> None:
+    prices = {
+        "big": {"price_in_usd": 1, "price_out_usd": 10},
+        "small": {"price_in_usd": 1, "price_out_usd": 1},
+    }
+    estimating = {"prompt_tokens": "length", "completion_tokens": "{model}_n", "estimate_tokens": True}
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump({**COLUMNS, **estimating, "models": prices}))
+    notes = (
+        "  Prompt tokens of 240 prompts are estimated: a quarter of the bytes.\n"
+        "  Completion tokens of big, small are estimated from the recorded costs.\n"
+    )
+    assert notes in run("convert", "t.csv", "--columns", "d.yaml", "--out", "u.csv").out
+    assert (tmp_path / "u.csv").read_text().splitlines()[0] == "id,question,task,big,big_usd,small,small_usd"
+    assert notes in run("convert", "u.csv", "--columns", "d.yaml", "--out", "v.csv").out
+    assert (tmp_path / "v.csv").read_bytes() == (tmp_path / "u.csv").read_bytes()
+
+
+def test_texts_without_a_column_to_write_them_to_are_refused(run: Run, tmp_path: Path) -> None:
+    bare = {key: value for key, value in COLUMNS.items() if key != "prompt"}
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump(bare))
+    (tmp_path / "texts.csv").write_text("id,prompt\n" + "".join(f"q{k},Text {k}\n" for k in range(240)))
+    typed = ["convert", "t.csv", "--prompts", "texts.csv", "--out", "u.csv"]
+    answer = run(*typed, "--columns", "d.yaml")
+    assert answer.status == 2 and not (tmp_path / "u.csv").exists()
+    assert "--prompts texts.csv: --columns d.yaml names no column `prompt`, in which its texts" in answer.err
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump({**bare, "prompt": "prompt"}))
+    assert run(*typed, "--columns", "d.yaml").status == 0
+    assert [row["prompt"] for row in cells(tmp_path / "u.csv")] == [f"Text {k}" for k in range(240)]
+
+
 def test_a_pickle_is_loaded_only_where_that_is_allowed(run: Run, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="needs pandas")
     pandas.read_csv(tmp_path / "t.csv").to_pickle(tmp_path / "t.pkl")
@@ -488,7 +613,18 @@ WRONG: dict[str, tuple[list[Any], list[str]]] = {  # what is typed, and what mus
     ),
     "columns of another table": (
         ["build", "t.csv", "--embeddings", "e.npz", *OUT],
-        ["t.csv lacks the columns 'sample_id' (id)"],
+        [
+            "t.csv lacks the columns 'sample_id' (id)",
+            "as --columns routerbench says; --columns names a YAML file for another table",
+        ],
+    ),
+    "columns of another table to convert": (
+        ["convert", "t.csv", "--out", "u.csv"],
+        ["as --columns routerbench says; --columns names a YAML file for another table"],
+    ),
+    "no table to convert to what is there": (
+        ["convert", "gone.csv", "--columns", "c.yaml", "--out", "there.csv"],
+        ["cannot read the table gone.csv: No such file"],
     ),
     "no table": (["build", "gone.csv", *INPUT[1:], *OUT], ["cannot read the table gone.csv: No such file"]),
     "no embeddings": (
@@ -523,7 +659,7 @@ WRONG: dict[str, tuple[list[Any], list[str]]] = {  # what is typed, and what mus
         ["convert", "t.csv", "--columns", "c.yaml", "--out", "t.csv"],
         ["--out t.csv: is TABLE itself"],
     ),
-    "no format": (["convert", "t.csv", "--columns", "c.yaml", "--out", "u.xlsx"], ["u.xlsx", ".parquet"]),
+    "no format": (["convert", "gone.csv", "--columns", "c.yaml", "--out", "u.xlsx"], ["u.xlsx", ".parquet"]),
 }
 
 
@@ -531,6 +667,7 @@ WRONG: dict[str, tuple[list[Any], list[str]]] = {  # what is typed, and what mus
 def test_what_is_wrong_is_one_clear_line_and_nothing_is_written(case: str, run: Run, tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="needs the extra `quality`")
     arguments, expected = WRONG[case]
+    (tmp_path / "there.csv").touch()
     before = {path.name for path in tmp_path.iterdir()}
     status, _, err = run(*arguments)
     assert status == 2

@@ -31,15 +31,13 @@ from routing_gym.evaluation import quality_report as report
 from routing_gym.quality import selection
 from routing_gym.quality.assessment import assess
 from routing_gym.quality.columns import Columns, load_columns
-from routing_gym.quality.folder import MANIFEST, import_faiss
+from routing_gym.quality.folder import EVALUATION, check_free, import_faiss
 from routing_gym.quality.predictor import QualityPredictor
 from routing_gym.quality.settings import FitSettings
 from routing_gym.quality.splits import split_by_prompt
 from routing_gym.quality.store import column_means
-from routing_gym.quality.tables import write_table
+from routing_gym.quality.tables import check_format, write_table
 from routing_gym.quality.vectors import write_embeddings
-
-EVALUATION = "evaluation"  # the sub-folder of a predictor's folder
 
 app = typer.Typer(
     no_args_is_help=True, help="Predict answer quality from recorded outcomes, and say how well it works."
@@ -98,15 +96,14 @@ def build(
         raise ConfigError(f"--{by_hand[0]} {given[by_hand[0]]}: --choose chooses it; give one of the two")
     if out.exists() and not overwrite:
         raise ConfigError(f"--out {out}: is there already; --overwrite replaces a predictor")
-    import_faiss()  # before the long work, not after it
+    import_faiss()  # before the long work, not after it, as what follows
+    check_free(out, overwrite)
     data = read_data(console, table, columns, prompts, embeddings, embedder, cache, allow_pickle)
     facts = _show_split(console, data, settings)
     trials: report.Trials = {}
     if choose or (choose is None and not by_hand):
         settings, trials = _choose(console, data, settings, choose_clusters=clusters is None)
     predictor = QualityPredictor.fit(data.table, data.embeddings, settings)
-    if overwrite and (out / MANIFEST).is_file():
-        _clear(out / EVALUATION)
     predictor.save(out, overwrite=overwrite)
     fitted = predictor.clusters
     console.print(
@@ -157,7 +154,7 @@ def embed(
     console = make_console()
     if out.suffix != ".npz":
         raise ConfigError(f"--out {out}: must end in .npz")
-    found = read_outcomes(console, table, load_columns(columns), prompts, allow_pickle)
+    found = read_outcomes(console, table, columns, prompts, allow_pickle)
     vectors = embed_texts(console, found, embedder, cache)
     rows = np.flatnonzero(~np.isnan(vectors[:, 0]))
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -173,14 +170,27 @@ def convert(
     out: Annotated[Path, typer.Option(help="The .csv, .csv.gz or .parquet file to write.")],
     columns: ColumnsOption = "routerbench",
     prompts: PromptsOption = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     allow_pickle: PickleOption = False,
 ) -> None:
-    """Write a table as CSV or Parquet, in the same columns: once, so that no pickle need be loaded again."""
+    """Write a table as CSV or Parquet, in the same columns: once, so that no pickle need be loaded again.
+
+    Token counts that are estimated are not written: they are estimated again from what is.
+    """
     console = make_console()
     layout = load_columns(columns)
-    if out.exists() and out.samefile(table):
-        raise ConfigError(f"--out {out}: is TABLE itself; name another file")
-    found = read_outcomes(console, table, layout, prompts, allow_pickle)
+    check_format(out)
+    if out.exists() and table.exists():
+        if out.samefile(table):
+            raise ConfigError(f"--out {out}: is TABLE itself; name another file")
+        if not overwrite:
+            raise ConfigError(f"--out {out}: is there already; --overwrite replaces it")
+    if prompts and layout.prompt is None:
+        raise ConfigError(
+            f"--prompts {prompts}: --columns {columns} names no column `prompt`, in which its texts would be "
+            f"written to {out}; add one, or leave --prompts out"
+        )
+    found = read_outcomes(console, table, columns, prompts, allow_pickle)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_table(found, out, layout)
     console.print(Text(f"Wrote {out}: {len(found.ids):,} rows, {len(found.models)} models."), soft_wrap=True)
@@ -210,18 +220,33 @@ def _choose(
     """Choose K, threshold and perhaps clusters by cross-validation; return also what was tried."""
     tried = packaged("quality", "default")["cross_validation"]
     split = split_by_prompt(data.keys, settings)
-    how = {"folds": tried["folds"], "seed": settings.seed}
+    embedded = ~np.isnan(data.embeddings[:, 0])
+    sides = {"profile": split.profile} | ({"validation": split.validation} if choose_clusters else {})
+    folds = {}
+    for name, rows in sides.items():
+        prompts = len({data.keys[row] for row in rows[embedded[rows]]})
+        if prompts < 2:
+            raise ConfigError(
+                f"{data.table.source}: different prompts with an embedding on the {name} side: {prompts}; "
+                "cross-validation takes at least 2. --no-choose does without; --profile and --validation set "
+                "the shares"
+            )
+        folds[name] = min(tried["folds"], prompts)
 
     def side(rows: NDArray[np.int64]) -> tuple[list[str], Any, Any]:
         return [data.keys[row] for row in rows], data.embeddings[rows], data.table.scores[rows]
 
     with console.status("cross-validating K and the threshold"):
         trials = selection.cross_validate(
-            *side(split.profile), neighbours=tried["neighbours"], thresholds=tried["thresholds"], **how
+            *side(split.profile),
+            neighbours=tried["neighbours"],
+            thresholds=tried["thresholds"],
+            folds=folds["profile"],
+            seed=settings.seed,
         )
     best = selection.choose(trials)
     console.print(report.trials_table("K and threshold, cross-validated", trials, best))
-    scores = data.table.scores[split.profile][~np.isnan(data.embeddings[split.profile, 0])]
+    scores = data.table.scores[split.profile[embedded[split.profile]]]
     squares = (scores - column_means(scores)) ** 2
     console.print(
         f"Always the mean has a mean squared error of {column_means(squares.reshape(-1, 1))[0]:.4f} there."
@@ -231,7 +256,11 @@ def _choose(
     if choose_clusters:
         with console.status("cross-validating the number of clusters"):
             of_clusters = selection.cross_validate_clusters(
-                data.embeddings[split.profile], *side(split.validation), clusters=tried["clusters"], **how
+                data.embeddings[split.profile],
+                *side(split.validation),
+                clusters=tried["clusters"],
+                folds=folds["validation"],
+                seed=settings.seed,
             )
         fitting = selection.choose(of_clusters)
         console.print(report.trials_table("Clusters, cross-validated", of_clusters, fitting))
@@ -285,7 +314,11 @@ def _evaluate(
     keys = [data.keys[row] for row in rows]
     assessment = assess(table.scores[rows], prediction.scores, means, table.models, groups, keys)
     found = report.deferral(
-        predictor.cluster_error(data.embeddings[rows]), table, rows, _token_prices(data.columns, table.models)
+        predictor.cluster_error(data.embeddings[rows]),
+        table,
+        rows,
+        np.flatnonzero(~held_out),
+        _token_prices(data.columns, table.models),
     )
     said = [report.DECIDES, *report.sentences(assessment)]
     said.append(report.NO_CURVE if found is None else report.about_deferral(found))
@@ -315,11 +348,3 @@ def _token_prices(columns: Columns, models: tuple[str, ...]) -> NDArray[np.float
     """Return the mean of each model's prices in and out (DESIGN 5, uniroute); NaN where one is not known."""
     prices = [(columns.models[model].price_in_usd, columns.models[model].price_out_usd) for model in models]
     return np.array(prices, np.float64).mean(axis=1)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what an earlier evaluation left, and nothing else."""
-    for name in report.FILES:
-        (folder / name).unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()

@@ -17,7 +17,7 @@ from routing_gym.common.config import ConfigError
 from routing_gym.quality.cache import CachedEmbedder, default_cache
 from routing_gym.quality.columns import Columns, load_columns
 from routing_gym.quality.embedding import make_embedder
-from routing_gym.quality.reading import PICKLE
+from routing_gym.quality.reading import PICKLE, LackingColumns
 from routing_gym.quality.splits import prompt_keys
 from routing_gym.quality.tables import OutcomeTable, read_table
 from routing_gym.quality.vectors import read_embeddings
@@ -33,7 +33,7 @@ PromptsOption = Annotated[
     Path | None, typer.Option(help="A second table, of ids and prompt texts, where TABLE lacks the texts.")
 ]
 EmbeddingsOption = Annotated[
-    Path | None, typer.Option(help="An .npz of the prompts' embeddings, and perhaps their ids.")
+    Path | None, typer.Option(help="An .npz of the prompts' embeddings and perhaps ids, or an .npy.")
 ]
 EmbedderOption = Annotated[
     str | None,
@@ -65,9 +65,10 @@ class Data(NamedTuple):
 
 
 def read_outcomes(
-    console: Console, path: Path, columns: Columns, prompts: Path | None, allow_pickle: bool
+    console: Console, path: Path, columns: str, prompts: Path | None, allow_pickle: bool
 ) -> OutcomeTable:
     """Read a table and say what was read."""
+    layout = load_columns(columns)
     pickles = [file for file in (path, prompts) if file and file.name.lower().endswith(PICKLE)]
     if allow_pickle and pickles:
         tell(
@@ -76,7 +77,12 @@ def read_outcomes(
             "source. `routing-gym quality convert` makes a file of it that runs none.",
             style="bold",
         )
-    table = read_table(path, columns, prompts, allow_pickle=allow_pickle)
+    try:
+        table = read_table(path, layout, prompts, allow_pickle=allow_pickle)
+    except LackingColumns as error:
+        raise LackingColumns(
+            f"{error}. That is as --columns {columns} says; --columns names a YAML file for another table"
+        ) from None
     console.print(Text(f"{path}: {len(table.ids):,} rows, {len(table.models)} models."), soft_wrap=True)
     for note in table.notes:
         console.print(Text(f"  {note}"), soft_wrap=True)
@@ -96,8 +102,7 @@ def read_data(
     """Read a table with the embeddings of its prompts, and say what was read."""
     if (embeddings is None) == (embedder is None):
         raise ConfigError("--embeddings FILE.npz or --embedder SPEC: give one of the two")
-    layout = load_columns(columns)
-    table = read_outcomes(console, path, layout, prompts, allow_pickle)
+    table = read_outcomes(console, path, columns, prompts, allow_pickle)
     vectors = (
         embed_texts(console, table, embedder, cache) if embedder else read_embeddings(str(embeddings), table)
     )
@@ -110,7 +115,7 @@ def read_data(
         ),
         soft_wrap=True,
     )
-    return Data(layout, table, vectors, keys)
+    return Data(load_columns(columns), table, vectors, keys)
 
 
 def embed_texts(console: Console, table: OutcomeTable, spec: str, cache: Path | None) -> NDArray[np.float32]:

@@ -17,20 +17,10 @@ from rich.text import Text
 from routing_gym.evaluation.results import strict_json
 from routing_gym.quality.assessment import POOLED, Assessment, Auc, Estimate, Figures, GroupFigures
 from routing_gym.quality.clusters import deferral_curve
+from routing_gym.quality.folder import EVALUATION_FILES
 from routing_gym.quality.tables import OutcomeTable
 
-# All that is ever written into a folder.
-FILES = (
-    "summary.json",
-    "models.csv",
-    "groups.csv",
-    "deferral.csv",
-    "cross_validation_neighbours.csv",
-    "cross_validation_clusters.csv",
-    "assessment.png",
-    "cross_validation.png",
-    "deferral.png",
-)
+FILES = EVALUATION_FILES  # all that is ever written into a folder
 LAMBDAS = 401
 MOST_GROUPS = 12
 CHANCE = 0.025  # of intervals of 95 % that lie above ½ where there is no signal
@@ -57,6 +47,7 @@ class Deferral(NamedTuple):
         prices: (K,) what λ is multiplied with, in the same unit.
         curve: (w, 3) λ, mean score, mean cost.
         singles: (mean score, mean cost) of always taking a model.
+        peeked: whether the prices are means over held-out prompts, as no others have recorded costs.
     """
 
     rows: int
@@ -64,28 +55,37 @@ class Deferral(NamedTuple):
     prices: Floats
     curve: Floats
     singles: dict[str, tuple[float, float]]
+    peeked: bool = False
 
 
 def deferral(
-    errors: Floats, table: OutcomeTable, rows: NDArray[np.int64], token_prices: Floats
+    errors: Floats,
+    table: OutcomeTable,
+    rows: NDArray[np.int64],
+    fitted: NDArray[np.int64],
+    token_prices: Floats,
 ) -> Deferral | None:
     """Sweep λ of argmin error + λ·price (DESIGN 5, uniroute) from 0 to where the cheapest is always chosen.
 
-    A model's price is its mean cost over the prompts of the table for which every model's cost is recorded.
-    Where there are none, price and cost are the token price.
+    A model's price is its mean cost over the prompts for which every model's cost is recorded: those fitted
+    to, or all where the table has none of these. Without costs, price and cost are the token price.
 
     Args:
         errors: (q, K) by cluster, of the prompts `rows`; K models in the order of the table's.
         table: the recorded scores and costs.
         rows: (q,) held-out rows of the table.
+        fitted: rows of the table that are not held out.
         token_prices: (K,) mean of the prices in and out, USD per 1M tokens; NaN where not known.
 
     Returns:
         None if there are neither costs nor prices of all models, or no prompt has a score of all of them.
     """
-    paid = np.isfinite(table.costs).all(axis=1)
-    if paid.any():
-        cost, costs, prices = "USD a prompt", table.costs[rows], table.costs[paid].mean(axis=0)
+    paid = np.flatnonzero(np.isfinite(table.costs).all(axis=1))
+    known = np.intersect1d(paid, fitted)
+    peeked = bool(len(paid)) and not len(known)
+    if len(paid):
+        cost, costs = "USD a prompt", table.costs[rows]
+        prices = table.costs[paid if peeked else known].mean(axis=0)
     else:
         cost, prices = "USD per 1M tokens", token_prices
         costs = np.broadcast_to(prices, errors.shape)
@@ -99,7 +99,7 @@ def deferral(
         model: (float(scores[:, k].mean()), float(costs[:, k].mean())) for k, model in enumerate(table.models)
     }
     points = np.column_stack([curve.weights, curve.scores, curve.costs])
-    return Deferral(len(errors), cost, prices, points, singles)
+    return Deferral(len(errors), cost, prices, points, singles, peeked)
 
 
 def _weights(errors: Floats, prices: Floats) -> list[float]:
@@ -269,6 +269,8 @@ def deferral_table(found: Deferral) -> Table:
         [f"always {model}", f"{score:.3f}", f"{cost:.4g}"] for model, (score, cost) in found.singles.items()
     ]
     title = f"Deferral curve, over {found.rows:,} prompts"
+    if found.peeked:
+        title += "; prices are mean costs of held-out prompts, as no others have recorded costs"
     return table(title, ("choice", "mean score", f"mean cost, {found.cost}"), rows)
 
 

@@ -32,6 +32,15 @@ class ModelColumns(FrozenModel):
     price_in_usd: float | None = Field(default=None, ge=0)
     price_out_usd: float | None = Field(default=None, ge=0)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_score(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "score" not in data:
+            raise ValueError(
+                f'score is missing: state its column here, or the pattern `score`, such as "{MODEL}", for all'
+            )
+        return data
+
 
 class Columns(FrozenModel):
     """The columns of a table that has one row per prompt.

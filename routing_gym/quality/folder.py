@@ -8,7 +8,8 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,18 @@ from numpy.typing import NDArray
 
 FORMAT = 1
 INDEX, ARRAYS, MANIFEST = "index.faiss", "arrays.npz", "manifest.json"
+EVALUATION = "evaluation"  # the sub-folder of a saved predictor's figures
+EVALUATION_FILES = (
+    "summary.json",
+    "models.csv",
+    "groups.csv",
+    "deferral.csv",
+    "cross_validation_neighbours.csv",
+    "cross_validation_clusters.csv",
+    "assessment.png",
+    "cross_validation.png",
+    "deferral.png",
+)
 
 
 class FolderError(ValueError):
@@ -60,14 +73,14 @@ def save(folder: str | Path, kind: str, contents: Contents, *, overwrite: bool =
         folder: where; its parent is made where it is missing.
         kind: what the folder holds; `load` asks for it.
         contents: what to write.
-        overwrite: whether a folder saved earlier may be replaced.
+        overwrite: whether a folder saved earlier may be replaced. Its `EVALUATION` goes with it.
 
     Raises:
-        FolderError: there is something at `folder`, and `overwrite` is false or it is no saved folder.
+        FolderError: as `check_free`.
     """
     faiss = import_faiss()
+    check_free(folder, overwrite)
     place = Path(folder).absolute()
-    _check_free(place, overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     try:
@@ -100,6 +113,35 @@ def save(folder: str | Path, kind: str, contents: Contents, *, overwrite: bool =
         shutil.rmtree(work)
 
 
+def check_free(folder: str | Path, overwrite: bool) -> None:
+    """Check that `save` may write a folder.
+
+    Raises:
+        FolderError: there is something at `folder`, and `overwrite` is false or it is no saved folder.
+    """
+    place = Path(folder)
+    if not place.exists():
+        return
+    if not overwrite:
+        raise FolderError(f"{place}: is there already; overwrite replaces a folder saved earlier")
+    others = sorted(_others(place))
+    if others:
+        raise FolderError(f"{place}: holds {others[0]}, which no saved folder does; it is not replaced")
+
+
+def _others(place: Path) -> Iterator[str]:
+    """Yield what is there beside what is saved and evaluated."""
+    if not place.is_dir():
+        yield place.name
+        return
+    for path in place.iterdir():
+        if path.name == EVALUATION and path.is_dir():
+            others = {inside.name for inside in path.iterdir()} - set(EVALUATION_FILES)
+            yield from (f"{EVALUATION}/{name}" for name in others)
+        elif path.name not in (INDEX, ARRAYS, MANIFEST):
+            yield path.name
+
+
 def load(folder: str | Path, kind: str) -> Contents:
     """Read a folder, once its manifest and every file's size and SHA-256 have been checked. It has no pickle.
 
@@ -126,8 +168,8 @@ def load(folder: str | Path, kind: str) -> Contents:
         index = faiss.read_index(os.fspath(place / INDEX))
     except RuntimeError as error:
         raise FolderError(
-            f"{place}: {INDEX}, written by FAISS {manifest['versions']['faiss']}, cannot be read by FAISS "
-            f"{faiss.__version__}: {error}"
+            f"{place}: {INDEX}, written by FAISS {manifest['versions'].get('faiss')}, cannot be read by "
+            f"FAISS {faiss.__version__}: {error}"
         ) from error
     try:
         with open(place / ARRAYS, "rb") as data, np.load(data, allow_pickle=False) as file:
@@ -137,18 +179,56 @@ def load(folder: str | Path, kind: str) -> Contents:
     return Contents(manifest["details"], arrays, index)
 
 
-def check_shapes(folder: str | Path, contents: Contents, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that the arrays are those that the manifest's models and sizes ask for.
+class Due(NamedTuple):
+    """What a saved array must be.
+
+    Attributes:
+        shape: after the manifest's models and sizes.
+        kind: of its dtype, as numpy codes it: "f", "i" or "U", text.
+        low, high: between what its numbers are; NaN passes.
+    """
+
+    shape: tuple[int, ...]
+    kind: str
+    low: float = 0.0
+    high: float = float(np.finfo(np.float64).max)
+
+
+def check_arrays(folder: str | Path, contents: Contents, arrays: Mapping[str, Due]) -> None:
+    """Check that the arrays are what they must be.
 
     Raises:
-        FolderError: an array is missing, or has another shape; says both.
+        FolderError: an array is missing, or has another shape, type or range; says both.
     """
-    for name, due in shapes.items():
-        found = contents.arrays[name].shape if name in contents.arrays else "none"
-        if found != due:
-            raise FolderError(
-                f"{folder}: {ARRAYS}: {name} has shape {found}; it must be {due}, after {MANIFEST}"
-            )
+    for name, due in arrays.items():
+        found = contents.arrays.get(name)
+        what = f"{folder}: {ARRAYS}: {name}"
+        if found is None or found.shape != due.shape:
+            shape = "none" if found is None else found.shape
+            raise FolderError(f"{what} has shape {shape}; it must be {due.shape}, after {MANIFEST}")
+        if found.dtype.kind != due.kind:
+            raise FolderError(f"{what} holds {found.dtype}; its kind must be {due.kind!r}")
+        if due.kind != "U":
+            wrong = found[(found < due.low) | (found > due.high)]
+            if wrong.size:
+                raise FolderError(f"{what} holds {wrong[0]:g}; must be from {due.low:g} to {due.high:g}")
+
+
+@contextmanager
+def putting_together(folder: str | Path) -> Iterator[None]:
+    """Say which folder it is that lacks what is asked of its contents, or holds something else.
+
+    Raises:
+        FolderError: instead of the errors that missing and wrong details lead to.
+    """
+    try:
+        yield
+    except FolderError:
+        raise
+    except KeyError as error:
+        raise FolderError(f"{folder}: {MANIFEST}: details lack {error}") from error
+    except (TypeError, ValueError) as error:
+        raise FolderError(f"{folder}: {MANIFEST}: {error}") from error
 
 
 def _manifest(place: Path, kind: str) -> dict[str, Any]:
@@ -171,20 +251,18 @@ def _manifest(place: Path, kind: str) -> dict[str, Any]:
     due = manifest.pop("sha256", None)
     if _rendered(manifest) != data:
         raise FolderError(f"{path}: was changed; its sha256 says {due}")
-    if manifest["kind"] != kind:
-        raise FolderError(f"{path}: kind = {manifest['kind']!r}; expected {kind!r}")
+    if manifest.get("kind") != kind:
+        raise FolderError(f"{path}: kind = {manifest.get('kind')!r}; expected {kind!r}")
+    for part in ("versions", "details", "files"):
+        if not isinstance(manifest.get(part), dict):
+            raise FolderError(f"{path}: {part} = {manifest.get(part)!r}; must be an object")
+    files = manifest["files"]
+    if set(files) != {INDEX, ARRAYS}:
+        raise FolderError(f"{path}: files are {', '.join(files) or 'none'}; must be {INDEX}, {ARRAYS}")
+    for name, due in files.items():
+        if not isinstance(due, dict) or set(due) != {"bytes", "sha256"}:
+            raise FolderError(f"{path}: files.{name} = {due!r}; must be an object of bytes and sha256")
     return manifest
-
-
-def _check_free(place: Path, overwrite: bool) -> None:
-    if not place.exists():
-        return
-    if not overwrite:
-        raise FolderError(f"{place}: is there already; overwrite replaces a folder saved earlier")
-    names = {path.name for path in place.iterdir()} if place.is_dir() else {place.name}
-    others = sorted(names - {INDEX, ARRAYS, MANIFEST})
-    if others:
-        raise FolderError(f"{place}: holds {others[0]}, which no saved folder does; it is not replaced")
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from routing_gym.common.config import validate
 from routing_gym.quality import folder as saved
 from routing_gym.quality.clusters import ClusterPredictor
 from routing_gym.quality.settings import FitSettings
@@ -22,6 +23,7 @@ Bools = NDArray[np.bool_]
 KIND = "quality predictor"
 SAME = 1.0 - 1e-4  # cosine of two copies of an embedding, one of them in half precision
 ROWS_AT_ONCE = 1024
+LONGEST = 1.0 + 1e-3  # of what belongs to unit vectors, in half precision
 
 
 @dataclass(frozen=True)
@@ -167,21 +169,27 @@ class QualityPredictor:
         """
         contents = saved.load(folder, KIND)
         details, arrays, _ = contents
-        clusters, count = details["clusters"], len(details["models"])
-        shapes = {
-            "centroids": (clusters, details["dimension"]),
-            "errors": (clusters, count),
-            "counts": (clusters, count),
-            "mean_errors": (count,),
-            "profile_marks": (details["profile_marks"],),
-            "validation_marks": (details["validation_marks"],),
-            "validation": (details["validation"], details["dimension"]),
-        }
-        saved.check_shapes(folder, contents, shapes)
+        store = RetrievalStore.from_contents(contents, folder)
+        with saved.putting_together(folder):
+            settings = validate(FitSettings, details["settings"])
+            for name in ("neighbours", "threshold"):
+                if details[name] != getattr(settings, name):
+                    raise ValueError(f"{name} = {details[name]}; settings say {getattr(settings, name)}")
+            clusters, dimension, count = details["clusters"], details["dimension"], len(store.models)
+            due = {
+                "centroids": saved.Due((clusters, dimension), "f", -LONGEST, LONGEST),
+                "errors": saved.Due((clusters, count), "f", high=1.0),
+                "counts": saved.Due((clusters, count), "i"),
+                "mean_errors": saved.Due((count,), "f", high=1.0),
+                "profile_marks": saved.Due((details["profile_marks"],), "U"),
+                "validation_marks": saved.Due((details["validation_marks"],), "U"),
+                "validation": saved.Due((details["validation"], dimension), "f", -LONGEST, LONGEST),
+            }
+        saved.check_arrays(folder, contents, due)
         return cls(
-            RetrievalStore.from_contents(contents, folder),
+            store,
             ClusterPredictor(*(arrays[name] for name in ("centroids", "errors", "counts", "mean_errors"))),
-            FitSettings.model_validate(details["settings"]),
+            settings,
             frozenset(arrays["profile_marks"].tolist()),
             frozenset(arrays["validation_marks"].tolist()),
             arrays["validation"],

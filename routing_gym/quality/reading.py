@@ -18,6 +18,7 @@ CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet",)
 PICKLE = (".pkl", ".pkl.gz", ".pickle", ".pickle.gz")
 LONGEST_FIELD = 2**31 - 1  # the most that the csv module takes on every platform
+SEPARATORS = (";", "\t")  # of what other programs call CSV
 WORDS = {"": np.nan, "true": 1.0, "false": 0.0}
 
 # Given a file's column names, the positions of those to read.
@@ -26,6 +27,10 @@ Choose = Callable[[list[str]], list[int]]
 
 class TableError(ValueError):
     """A table that cannot be used; the message names file, row, column, the value and what is allowed."""
+
+
+class LackingColumns(TableError):
+    """A table without columns that it should have."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +83,14 @@ class Cells:
         return values
 
     def texts(self, column: str, *, missing: bool = False) -> list[str | None]:
-        """Return a column of text; empty cells are None, where `missing` allows them.
+        """Return a column of text; empty and blank cells are None, where `missing` allows them.
 
         Raises:
             TableError: a cell is empty, or holds neither text nor a whole number.
         """
         texts: list[str | None] = []
         for row, cell in enumerate(self.columns[column]):
-            if cell is None or cell == "" or cell != cell:
+            if cell is None or cell != cell or (isinstance(cell, str) and not cell.strip()):
                 if not missing:
                     self.refuse(row, column, "must not be empty")
                 texts.append(None)
@@ -122,6 +127,8 @@ class Cells:
 def _number(cell: Any) -> float:
     if cell is None or cell == "":
         return np.nan
+    if isinstance(cell, str) and "_" in cell:
+        raise ValueError  # Python takes 1_0 for 10
     try:
         return float(cell)
     except ValueError:
@@ -138,7 +145,8 @@ def read_cells(
     """Read the columns `named`, by field; those of `optional` fields may be absent.
 
     Raises:
-        TableError: the file cannot be read, is a pickle that is not allowed, lacks a column, or has no rows.
+        LackingColumns: the file lacks columns; the message lists these and what there is.
+        TableError: the file cannot be read, is a pickle that is not allowed, or has no rows.
         ImportError: the format needs a package that is not installed.
     """
     name = path.lower()
@@ -172,12 +180,15 @@ def _choose(path: str, names: list[str], named: Mapping[str, str], optional: Col
         field: column for field, column in named.items() if column not in names and field not in optional
     }
     if lacking:
+        for separator in SEPARATORS:
+            if len(names) == 1 and separator in names[0]:
+                raise TableError(f"{path} is separated by {separator!r}; must be by commas")
         near = dict.fromkeys(
             near
             for column in lacking.values()
             for near in difflib.get_close_matches(column, names, n=1, cutoff=0.8)
         )
-        raise TableError(
+        raise LackingColumns(
             f"{path} lacks the columns "
             + ", ".join(f"{column!r} ({field})" for field, column in lacking.items())
             + (f"; did you mean {', '.join(map(repr, near))}?" if near else ";")

@@ -247,21 +247,41 @@ class RetrievalStore:
         """Return the store that `contents` came from.
 
         Raises:
-            FolderError: the sizes of arrays, index and manifest differ; `folder` is named.
+            FolderError: a detail or an array is missing or wrong, or arrays, index and manifest differ;
+                `folder` is named.
         """
         details, arrays, index = contents
-        prompts, indexed, models = details["prompts"], details["indexed"], len(details["models"])
-        shapes = {"scores": (prompts, models), "tokens": (prompts, models)}
-        saved.check_shapes(folder, contents, {"ids": (prompts,), "indexed": (indexed,), **shapes})
-        for what, found, due in (
+        with saved.putting_together(folder):
+            for name in ("neighbours", "prompts", "indexed", "dimension", "trained_on"):
+                if type(details[name]) is not int:
+                    raise TypeError(f"{name} = {details[name]!r}: must be a whole number")
+            prompts, indexed, names = details["prompts"], details["indexed"], details["models"]
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise TypeError(f"models = {names!r}: must be a list of names")
+            store = cls(names, neighbours=details["neighbours"], threshold=details["threshold"])
+        due = {
+            "ids": saved.Due((prompts,), "U"),
+            "scores": saved.Due((prompts, len(names)), "f", high=1.0),
+            "tokens": saved.Due((prompts, len(names)), "f"),
+            "indexed": saved.Due((indexed,), "i", high=prompts - 1),
+        }
+        saved.check_arrays(folder, contents, due)
+        if len(set(arrays["ids"].tolist())) < prompts:
+            raise saved.FolderError(f"{folder}: {saved.ARRAYS}: ids holds an id twice")
+        for what, found, said in (
             ("vectors", index.ntotal, indexed),
             ("dimensions", index.d, details["dimension"] or 1),
         ):
-            if found != due:
+            if found != said:
                 raise saved.FolderError(
-                    f"{folder}: {saved.INDEX} has {found} {what}; {saved.MANIFEST} says {due}"
+                    f"{folder}: {saved.INDEX} has {found} {what}; {saved.MANIFEST} says {said}"
                 )
-        store = cls(details["models"], neighbours=details["neighbours"], threshold=details["threshold"])
+        exact = isinstance(index, saved.import_faiss().IndexFlat)
+        if exact != (details["trained_on"] == 0):
+            raise saved.FolderError(
+                f"{folder}: {saved.INDEX} is {'exact' if exact else 'approximate'}; {saved.MANIFEST} says "
+                f"trained_on = {details['trained_on']}"
+            )
         store._ids = dict.fromkeys(arrays["ids"].tolist())
         store._record(np.hstack([arrays["scores"], arrays["tokens"]]))
         store._indexed = arrays["indexed"]

@@ -39,6 +39,7 @@ class OutcomeTable:
         costs: (n, K) float64, USD; NaN where not recorded.
         prompt_rows: (p,) int64, this table's rows in the order of the file of prompts; None without one.
         notes: what reading had to assume, a sentence each.
+        estimated: fields of `Columns.named` whose tokens are estimated, such as "prompt_tokens".
     """
 
     source: str
@@ -52,6 +53,7 @@ class OutcomeTable:
     costs: Floats
     prompt_rows: NDArray[np.int64] | None = None
     notes: tuple[str, ...] = ()
+    estimated: frozenset[str] = frozenset()
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> OutcomeTable:
         """Return the table of some rows, in their order; its `prompt_rows` are None."""
@@ -67,6 +69,7 @@ class OutcomeTable:
             self.completion_tokens[where],
             self.costs[where],
             notes=self.notes,
+            estimated=self.estimated,
         )
 
     def index(self, models: Sequence[str]) -> NDArray[np.int64]:
@@ -141,6 +144,7 @@ def _read(
     ids = cells.ids(columns.id) if columns.id else tuple(str(row + 1) for row in range(count))
     texts, prompt_rows = _prompts(cells, columns, ids, prompts and prompts[0], allow_pickle)
     notes: list[str] = []
+    estimated: list[str] = []
     prompt_tokens = _tokens(cells, columns.prompt_tokens, 1, allow)
     answers = list(columns.models.values())
     scores = np.column_stack(
@@ -151,7 +155,7 @@ def _read(
         [_tokens(cells, model.completion_tokens, 0, allow) for model in answers]
     )
     if columns.estimate_tokens:
-        notes += _estimate(columns, cells, texts, prompt_tokens, completion_tokens, costs)
+        estimated = _estimate(columns, cells, texts, prompt_tokens, completion_tokens, costs, notes)
     blank = completion_tokens == 0
     if blank.any():
         notes.append(f"Completion tokens recorded as 0 and taken as 1: {int(blank.sum()):,}.")
@@ -170,6 +174,7 @@ def _read(
         costs,
         prompt_rows,
         tuple(notes),
+        frozenset(estimated),
     )
     for field in fields(read):
         array = getattr(read, field.name)
@@ -224,9 +229,10 @@ def _estimate(
     prompt_tokens: Floats,
     completion_tokens: Floats,
     costs: Floats,
+    notes: list[str],
 ) -> list[str]:
-    """Fill in the tokens whose columns the table lacks, in place; return the notes."""
-    notes = []
+    """Fill in the tokens whose columns the table lacks, in place, and note that; return their fields."""
+    filled = []
     models = list(columns.models.values())
     prices_in = np.array([np.nan if m.price_in_usd is None else m.price_in_usd for m in models])
     prices_out = np.array([np.nan if m.price_out_usd is None else m.price_out_usd for m in models])
@@ -239,6 +245,7 @@ def _estimate(
             quarter = np.rint(np.array(sizes) / BYTES_PER_TOKEN)
             prompt_tokens[:] = np.clip(np.minimum(quarter, paid.min(axis=1)), 1, MAX_TOKENS)
             known = np.isfinite(prompt_tokens)
+            filled.append("prompt_tokens")
             less = int((paid.min(axis=1) < quarter)[known].sum())
             notes.append(
                 f"Prompt tokens of {int(known.sum()):,} prompts are estimated: a quarter of the bytes"
@@ -260,7 +267,7 @@ def _estimate(
                 )
     if estimated:
         notes.append(f"Completion tokens of {', '.join(estimated)} are estimated from the recorded costs.")
-    return notes
+    return filled + [f"models.{name}.completion_tokens" for name in estimated]
 
 
 def _not_recorded(
@@ -293,18 +300,16 @@ def _not_recorded(
 def write_table(table: OutcomeTable, path: str | Path, columns: Columns) -> None:
     """Write a table as CSV (also .csv.gz) or Parquet, so that `read_table` gives it back to the last digit.
 
-    What `columns` names no column for is left out.
+    What `columns` names no column for is left out, and so are estimated tokens: what is in a file is taken
+    for recorded, and reading it estimates them again.
 
     Raises:
-        TableError: the name ends in none of these, the table lacks a model of `columns`, or a column would
-            have to hold two different things.
+        TableError: as `check_format`; the table lacks a model of `columns`, or a column would have to hold
+            two different things.
         ImportError: Parquet needs pyarrow.
     """
     target = os.fspath(path)
-    if not target.lower().endswith((*CSV, *PARQUET)):
-        raise TableError(
-            f"cannot write the table {target}: the name must end in {', '.join((*CSV, *PARQUET))}"
-        )
+    check_format(target)
     values: dict[str, list[Any]] = {
         "id": list(table.ids),
         "prompt": list(table.prompts),
@@ -317,6 +322,8 @@ def write_table(table: OutcomeTable, path: str | Path, columns: Columns) -> None
         values[f"models.{name}.cost"] = _known(table.costs[:, k])
     layout: dict[str, list[Any]] = {}
     for field, column in columns.named().items():
+        if field in table.estimated:
+            continue
         if layout.setdefault(column, values[field]) != values[field]:
             raise TableError(
                 f"cannot write the table {target}: {column!r} ({field}) holds something else already"
@@ -329,6 +336,16 @@ def write_table(table: OutcomeTable, path: str | Path, columns: Columns) -> None
             writer = csv.writer(file)
             writer.writerow(layout)
             writer.writerows(zip(*layout.values(), strict=True))
+
+
+def check_format(path: str | Path) -> None:
+    """Check that a table can be written to a file of this name.
+
+    Raises:
+        TableError: the name does not end in that of CSV or Parquet.
+    """
+    if not os.fspath(path).lower().endswith((*CSV, *PARQUET)):
+        raise TableError(f"cannot write the table {path}: the name must end in {', '.join((*CSV, *PARQUET))}")
 
 
 def _write_parquet(path: str, layout: dict[str, list[Any]]) -> None:

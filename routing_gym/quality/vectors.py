@@ -35,8 +35,8 @@ def read_embeddings(path: str | Path, table: OutcomeTable) -> NDArray[np.float32
     """Return (n, D) float32: a row of length 1 per row of the table, all NaN where the file has none.
 
     The file is an .npz with one array of floats (rows, D) and perhaps one of ids (rows,), text or whole
-    numbers. Without ids (Python objects, which only a pickle could read, count as none) the rows are those of
-    the table, or those of its file of prompts, in order.
+    numbers; or an .npy of the first. Without ids (Python objects, which only a pickle could read, count as
+    none) the rows are those of the table, or those of its file of prompts, in order.
 
     Raises:
         EmbeddingError: the file cannot be read or has other arrays, an id twice or one that the table lacks,
@@ -49,12 +49,18 @@ def read_embeddings(path: str | Path, table: OutcomeTable) -> NDArray[np.float32
     else:
         _refuse_repeated(path, ids)
         where = {name: row for row, name in enumerate(table.ids)}
-        unknown = [name for name in ids if name not in where]
-        if unknown:
+        strange = [name for name in ids if name not in where]
+        if strange:
             raise EmbeddingError(
-                f"{path}: {len(unknown)} of {len(ids)} ids are not in {table.source}, first {unknown[0]!r}"
+                f"{path}: {len(strange)} of {len(ids)} ids are not in {table.source}, first {strange[0]!r}"
             )
         rows = np.array([where[name] for name in ids], dtype=np.int64)
+    unknown = np.flatnonzero(np.isnan(vectors).any(axis=1))
+    if len(unknown):
+        raise EmbeddingError(
+            f"{path}, row {unknown[0] + 1}: the embedding holds NaN; leave rows without embedding out of the "
+            "file, and give ids"
+        )
     found = np.full((len(table.ids), vectors.shape[1]), np.nan, dtype=np.float32)
     found[rows] = unit_rows(vectors, f"{path}, row")
     return found
@@ -62,14 +68,20 @@ def read_embeddings(path: str | Path, table: OutcomeTable) -> NDArray[np.float32
 
 def _arrays(path: str | Path) -> tuple[NDArray[np.floating[Any]], list[str] | None]:
     """Return the embeddings and, where they can be read, their ids."""
+    arrays: dict[str, NDArray[Any] | None]
     try:
-        # np.load asks for an archive's magic number only: it takes other files for a pickle or an array.
-        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
-            arrays = {name: _array(file, name) for name in file.files}
+        with open(path, "rb") as start:
+            single = start.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+        if single:
+            arrays = {"the array": np.load(path, allow_pickle=False)}
+        else:
+            # np.load asks for an archive's magic number only: it takes other files for a pickle.
+            with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
+                arrays = {name: _array(file, name) for name in file.files}
     except OSError as error:
         raise EmbeddingError(f"cannot read {path}: {error.strerror}") from error
     except (zipfile.BadZipFile, zlib.error, ValueError) as error:
-        raise EmbeddingError(f"{path} is no .npz file, or is damaged: {error}") from error
+        raise EmbeddingError(f"{path} is no .npz or .npy file, or is damaged: {error}") from error
     vectors = [array for array in arrays.values() if array is not None and array.ndim == 2]
     ids = [array for array in arrays.values() if array is not None and array.ndim == 1]
     fits = len(vectors) == 1 and vectors[0].dtype.kind == "f" and vectors[0].size and len(ids) <= 1

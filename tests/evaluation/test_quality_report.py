@@ -55,10 +55,11 @@ ERRORS = np.array([[0.1, 0.5], [0.1, 0.5], [0.2, 0.25], [0.2, 0.25]])
 SCORES = [[1.0, 0.0], [1.0, 1.0], [1.0, 1.0], [0.0, 1.0]]
 COSTS = [[9.0, 1.0], [11.0, 1.0], [10.0, 1.0], [10.0, 1.0]]
 EVERY = np.arange(4)
+NONE = np.empty(0, np.int64)
 
 
 def test_a_dearer_model_is_given_up_where_it_gains_least() -> None:
-    found = deferral(ERRORS, outcomes(SCORES, COSTS), EVERY, NOT_KNOWN)
+    found = deferral(ERRORS, outcomes(SCORES, COSTS), EVERY, NONE, NOT_KNOWN)
     assert found is not None
     np.testing.assert_array_equal(found.prices, [10.0, 1.0])
     assert (found.rows, found.cost) == (4, "USD a prompt")
@@ -76,34 +77,44 @@ def test_a_dearer_model_is_given_up_where_it_gains_least() -> None:
 def test_only_prompts_with_all_scores_and_costs_count() -> None:
     scores, costs = np.array(SCORES), np.array(COSTS)
     scores[0, 1], costs[1, 0] = np.nan, np.nan
-    found = deferral(ERRORS, outcomes(scores, costs), EVERY, NOT_KNOWN)
+    found = deferral(ERRORS, outcomes(scores, costs), EVERY, NONE, NOT_KNOWN)
     assert found is not None and found.rows == 2
     assert found.singles["big"] == (0.5, 10.0)
     np.testing.assert_array_equal(found.prices, [29 / 3, 1.0])
 
 
-def test_held_out_rows_are_looked_up_and_prices_are_of_the_whole_table() -> None:
-    table = outcomes([[0.0, 0.0], *SCORES], [[60.0, 6.0], *COSTS])
-    found = deferral(ERRORS, table, EVERY + 1, NOT_KNOWN)
-    assert found is not None
-    np.testing.assert_array_equal(found.prices, [20.0, 2.0])
+def test_prices_are_of_the_prompts_fitted_to() -> None:
+    table = outcomes([[0.0, 0.0]] * 3 + SCORES, [[60.0, 6.0], [80.0, np.nan], [500.0, 50.0], *COSTS])
+    found = deferral(ERRORS, table, EVERY + 3, np.array([0, 1]), NOT_KNOWN)  # the third is in neither
+    assert found is not None and not found.peeked
+    np.testing.assert_array_equal(found.prices, [60.0, 6.0])
     assert found.singles["big"] == (0.75, 10.0)
+    assert "held-out prompts" not in printed(deferral_table(found))
+
+
+def test_prices_of_held_out_prompts_are_called_so() -> None:
+    table = outcomes([[0.0, 0.0], *SCORES], [[60.0, np.nan], *COSTS])
+    found = deferral(ERRORS, table, EVERY + 1, np.array([0]), NOT_KNOWN)
+    assert found is not None and found.peeked
+    np.testing.assert_array_equal(found.prices, [10.0, 1.0])
+    shown = " ".join(printed(deferral_table(found)).split())
+    assert "prices are mean costs of held-out prompts, as no others have recorded costs" in shown
 
 
 def test_without_costs_token_prices_are_taken_and_without_these_there_is_no_curve() -> None:
-    found = deferral(ERRORS, outcomes(SCORES), EVERY, np.array([20.0, 2.0]))
-    assert found is not None and found.cost == "USD per 1M tokens"
+    found = deferral(ERRORS, outcomes(SCORES), EVERY, NONE, np.array([20.0, 2.0]))
+    assert found is not None and found.cost == "USD per 1M tokens" and not found.peeked
     assert found.singles == {"big": (0.75, 20.0), "small": (0.75, 2.0)}
-    assert deferral(ERRORS, outcomes(SCORES), EVERY, NOT_KNOWN) is None
-    assert deferral(ERRORS, outcomes(SCORES), EVERY, np.array([20.0, np.nan])) is None
-    assert deferral(ERRORS, outcomes(np.full((4, 2), np.nan), COSTS), EVERY, NOT_KNOWN) is None
+    assert deferral(ERRORS, outcomes(SCORES), EVERY, NONE, NOT_KNOWN) is None
+    assert deferral(ERRORS, outcomes(SCORES), EVERY, NONE, np.array([20.0, np.nan])) is None
+    assert deferral(ERRORS, outcomes(np.full((4, 2), np.nan), COSTS), EVERY, NONE, NOT_KNOWN) is None
 
 
 def test_of_many_clusters_a_choice_of_weights_still_reaches_from_end_to_end() -> None:
     rng = np.random.default_rng(3)
     errors = np.column_stack([np.zeros(500), rng.uniform(0.0, 1.0, 500)])
     table = outcomes(np.ones((500, 2)), np.tile([10.0, 1.0], (500, 1)))
-    found = deferral(errors, table, np.arange(500), NOT_KNOWN)
+    found = deferral(errors, table, np.arange(500), NONE, NOT_KNOWN)
     assert found is not None and len(found.curve) == LAMBDAS
     weights, _, costs = found.curve.T
     assert (weights[0], costs[0], costs[-1]) == (0.0, 10.0, 1.0)
@@ -111,12 +122,12 @@ def test_of_many_clusters_a_choice_of_weights_still_reaches_from_end_to_end() ->
 
 
 def test_where_the_dearer_model_never_gains_the_cheaper_one_is_all_there_is() -> None:
-    found = deferral(ERRORS[:, ::-1], outcomes(SCORES, COSTS), EVERY, NOT_KNOWN)
+    found = deferral(ERRORS[:, ::-1], outcomes(SCORES, COSTS), EVERY, NONE, NOT_KNOWN)
     assert found is not None and found.curve.tolist() == [[0.0, 0.75, 1.0]]
 
 
 def test_a_curve_below_the_best_model_is_called_so() -> None:
-    found = deferral(ERRORS, outcomes([[1, 0], [1, 0], [1, 1], [1, 0]], COSTS), EVERY, NOT_KNOWN)
+    found = deferral(ERRORS, outcomes([[1, 0], [1, 0], [1, 1], [1, 0]], COSTS), EVERY, NONE, NOT_KNOWN)
     assert found is not None
     found = found._replace(curve=found.curve[found.curve[:, 1] < 1.0])
     assert about_deferral(found).startswith("The curve does not reach the mean score of big, the best single")
@@ -225,7 +236,7 @@ def test_the_choice_is_marked_in_what_was_tried() -> None:
 
 
 def test_a_few_points_of_the_curve_stand_above_every_model_alone() -> None:
-    found = deferral(ERRORS, outcomes(SCORES, COSTS), EVERY, NOT_KNOWN)
+    found = deferral(ERRORS, outcomes(SCORES, COSTS), EVERY, NONE, NOT_KNOWN)
     assert found is not None
     shown = printed(deferral_table(found))
     assert "λ = 0 " in shown and "always big" in shown and "over 4 prompts" in shown
@@ -241,7 +252,7 @@ def cells(path: Path) -> list[dict[str, str]]:
 
 def test_files_hold_what_was_measured(tmp_path: Path) -> None:
     found = assessed()
-    curve = deferral(ERRORS, outcomes(SCORES, COSTS), EVERY, NOT_KNOWN)
+    curve = deferral(ERRORS, outcomes(SCORES, COSTS), EVERY, NONE, NOT_KNOWN)
     trials = {"neighbours": [Trial(5, 0.3, 0.2, 0.4, 0.6, 4.5)], "clusters": [ClusterTrial(5, 0.2, 0.4, 0.6)]}
     written = write_report(tmp_path / "a" / "b", found, curve, trials, {"table": "t.csv"})
     assert {path.name for path in written} == set(FILES) - {path for path in FILES if path.endswith("png")}

@@ -65,8 +65,9 @@ def test_where_columns_are_found(tmp_path: Path, layout: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"models": ["a"]}, r"models\.a\.score is missing"),
-        ({"models": {"a": {"completion_tokens": "n"}}}, r"models\.a\.score is missing"),
+        ({"models": ["a"]}, r"models\.a = \{\}: score is missing: state .* or the pattern `score`, such as"),
+        ({"models": {"a": {"completion_tokens": "n"}}}, r"models\.a = .*: score is missing: .* the pattern"),
+        ({"scores": "{model}", "models": ["a"]}, r"scores is not a field \(did you mean score"),
         ({"score": "model", "models": ["a"]}, r"""score = 'model': must hold "\{model\}\""""),
         ({"score": "{model}", "models": ["a", "b", "a"]}, "models lists a more than once"),
         ({"score": "{model}", "models": []}, r"models = \{\}: .*at least 1"),

@@ -18,7 +18,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from routing_gym.quality import folder as module
-from routing_gym.quality.folder import ARRAYS, INDEX, MANIFEST, Contents, FolderError, load, save
+from routing_gym.quality.folder import (
+    ARRAYS,
+    EVALUATION,
+    EVALUATION_FILES,
+    INDEX,
+    MANIFEST,
+    Contents,
+    FolderError,
+    check_free,
+    load,
+    save,
+)
 from routing_gym.quality.store import KIND, RetrievalStore
 
 faiss = pytest.importorskip("faiss", reason="FAISS is not installed")
@@ -219,6 +230,40 @@ def test_another_kind(folder: Path) -> None:
         load(folder, "quality predictor")
 
 
+FINGERPRINT = {"bytes": 1, "sha256": ""}
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "told"),
+    [
+        ("kind", None, "kind = None; expected 'retrieval store'"),
+        ("details", None, "details = None; must be an object"),
+        ("details", [1], "details = [1]; must be an object"),
+        ("versions", None, "versions = None; must be an object"),
+        ("files", None, "files = None; must be an object"),
+        ("files", "x", "files = 'x'; must be an object"),
+        ("files", {}, "files are none; must be index.faiss, arrays.npz"),
+        ("files", {INDEX: FINGERPRINT}, "files are index.faiss; must be"),
+        (
+            "files",
+            {INDEX: FINGERPRINT, ARRAYS: FINGERPRINT, "../x": FINGERPRINT},
+            "arrays.npz, ../x; must be",
+        ),
+        ("files", {INDEX: FINGERPRINT, ARRAYS: 7}, "files.arrays.npz = 7; must be an object of bytes and"),
+        ("files", {INDEX: {}, ARRAYS: FINGERPRINT}, "files.index.faiss = {}; must be an object of bytes and"),
+    ],
+)
+def test_a_manifest_that_lacks_a_part(folder: Path, part: str, value: Any, told: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        del manifest[part]
+        if value is not None:
+            manifest[part] = value
+
+    signed(folder, change)
+    with pytest.raises(FolderError, match=re.escape(f"{folder / MANIFEST}: ") + f".*{re.escape(told)}"):
+        RetrievalStore.load(folder)
+
+
 def test_files_of_another_store(folder: Path, tmp_path: Path) -> None:
     small_store(models=3).save(tmp_path / "other")
     for name in (INDEX, ARRAYS):
@@ -244,6 +289,65 @@ def test_files_of_another_store(folder: Path, tmp_path: Path) -> None:
 def test_sizes_that_do_not_fit(folder: Path, details: dict[str, Any], message: str) -> None:
     signed(folder, lambda manifest: manifest["details"].update(details))
     with pytest.raises(FolderError, match=re.escape(message)):
+        RetrievalStore.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("neighbours", None, "details lack 'neighbours'"),
+        ("models", None, "details lack 'models'"),
+        ("threshold", None, "details lack 'threshold'"),
+        ("trained_on", None, "details lack 'trained_on'"),
+        ("neighbours", 2.5, "neighbours = 2.5: must be a whole number"),
+        ("neighbours", 0, "neighbours = 0: must be at least 1"),
+        ("prompts", "9", "prompts = '9': must be a whole number"),
+        ("threshold", "x", "not supported between"),
+        ("threshold", 2, "threshold = 2: must be a cosine"),
+        ("models", "ab", "models = 'ab': must be a list of names"),
+        ("models", [1, 2], "models = [1, 2]: must be a list of names"),
+        ("models", ["a", "a"], "must be one or more distinct names"),
+        ("trained_on", 8, "index.faiss is exact; manifest.json says trained_on = 8"),
+    ],
+)
+def test_details_that_are_missing_or_wrong(folder: Path, name: str, value: Any, message: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        del manifest["details"][name]
+        if value is not None:
+            manifest["details"][name] = value
+
+    signed(folder, change)
+    with pytest.raises(FolderError, match=re.escape(f"{folder}: ") + f".*{re.escape(message)}"):
+        RetrievalStore.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("scores", (0, 1), 7.0, "scores holds 7; must be from 0 to 1"),
+        ("scores", (0, 1), -0.5, "scores holds -0.5; must be from 0 to 1"),
+        ("tokens", (0, 1), -1.0, "tokens holds -1; must be from 0 to"),
+        ("tokens", (0, 1), math.inf, "tokens holds inf; must be from 0 to"),
+        ("indexed", 2, 10**6, "indexed holds 1e+06; must be from 0 to 8"),
+        ("indexed", 2, -1, "indexed holds -1; must be from 0 to 8"),
+        ("ids", 3, "prömpt 1", "ids holds an id twice"),
+    ],
+)
+def test_arrays_that_hold_what_they_must_not(
+    folder: Path, name: str, place: Any, value: Any, message: str
+) -> None:
+    repacked(folder, lambda arrays: arrays[name].__setitem__(place, value))
+    with pytest.raises(FolderError, match=re.escape(f"{folder}: {ARRAYS}: {message}")):
+        RetrievalStore.load(folder)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("scores", "U"), ("ids", "i"), ("indexed", "f")])
+def test_arrays_of_another_kind(folder: Path, name: str, kind: str) -> None:
+    def change(arrays: dict[str, Any]) -> None:
+        arrays[name] = np.zeros(arrays[name].shape, {"U": "U3", "i": int, "f": float}[kind])
+
+    repacked(folder, change)
+    with pytest.raises(FolderError, match=f"{name} holds .*; its kind must be '[Uif]'"):
         RetrievalStore.load(folder)
 
 
@@ -314,6 +418,39 @@ def test_what_was_not_saved_here_is_never_replaced(folder: Path) -> None:
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
+def evaluated(folder: Path, *more: str) -> None:
+    """Put figures into a saved folder, and perhaps more."""
+    (folder / EVALUATION).mkdir()
+    for name in (*EVALUATION_FILES, *more):
+        (folder / EVALUATION / name).write_text("figures")
+
+
+def test_figures_are_replaced_with_the_folder_that_they_are_of(folder: Path) -> None:
+    evaluated(folder)
+    check_free(folder, overwrite=True)
+    small_store(models=4).save(folder, overwrite=True)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert len(RetrievalStore.load(folder).models) == 4
+
+
+def test_figures_stay_where_the_folder_is_not_replaced(folder: Path) -> None:
+    evaluated(folder, "notes.txt")
+    for save_or_check in (
+        check_free,
+        lambda place, overwrite: small_store().save(place, overwrite=overwrite),
+    ):
+        with pytest.raises(FolderError, match=r"holds evaluation/notes.txt, which no saved folder does"):
+            save_or_check(folder, overwrite=True)
+    assert len(list((folder / EVALUATION).iterdir())) == len(EVALUATION_FILES) + 1
+    shutil.rmtree(folder / EVALUATION)
+    (folder / EVALUATION).write_text("no folder")
+    with pytest.raises(FolderError, match="holds evaluation, which no saved folder does"):
+        check_free(folder, overwrite=True)
+    with pytest.raises(FolderError, match="is there already"):
+        check_free(folder, overwrite=False)
+    check_free(folder / "none", overwrite=False)
+
+
 def test_parents_are_made_and_an_empty_folder_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +466,7 @@ def test_parents_are_made_and_an_empty_folder_is_used(
 @pytest.mark.parametrize("fails", ["writing", "renaming"])
 def test_a_failure_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     contents = small_store(models=4).contents()
+    evaluated(folder)
     if fails == "writing":
         contents = Contents({"not JSON": {1, 2}}, contents.arrays, contents.index)
         error: type[Exception] = TypeError
@@ -345,6 +483,7 @@ def test_a_failure_leaves_what_was_there(folder: Path, monkeypatch: pytest.Monke
         save(folder, KIND, contents, overwrite=True)
     monkeypatch.undo()
     assert len(RetrievalStore.load(folder).models) == 2
+    assert len(list((folder / EVALUATION).iterdir())) == len(EVALUATION_FILES)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 

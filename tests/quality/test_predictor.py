@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,21 +247,67 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, name: str) -> None:
     ("details", "message"),
     [
         ({"clusters": 4}, f"centroids has shape (5, {DIMENSION}); it must be (4, {DIMENSION})"),
-        ({"models": ["a", "b"]}, "errors has shape (5, 3); it must be (5, 2)"),
-        ({"dimension": 7}, f"centroids has shape (5, {DIMENSION}); it must be (5, 7)"),
+        ({"models": ["a", "b"]}, ", 3); it must be ("),
+        ({"dimension": 7}, f"index.faiss has {DIMENSION} dimensions; manifest.json says 7"),
         ({"profile_marks": 3}, "it must be (3,), after manifest.json"),
         ({"prompts": 3}, "it must be (3,), after manifest.json"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, details: dict[str, Any], message: str) -> None:
     fit().save(tmp_path / "saved")
-    path = tmp_path / "saved" / MANIFEST
-    manifest = json.loads(path.read_text())
-    del manifest["sha256"]
-    manifest["details"].update(details)
-    path.write_bytes(saved._rendered(manifest))
+    signed(tmp_path / "saved", lambda said: said.update(details))
     with pytest.raises(FolderError, match=re.escape(message)):
-        QualityPredictor.load(path.parent)
+        QualityPredictor.load(tmp_path / "saved")
+
+
+def signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the details as if they had been written so, hashes of the files included."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    del manifest["sha256"]
+    manifest["files"] = {name: saved._fingerprint(folder / name) for name in (INDEX, ARRAYS)}
+    change(manifest["details"])
+    (folder / MANIFEST).write_bytes(saved._rendered(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda said: said.pop("settings"), "details lack 'settings'"),
+        (lambda said: said.pop("clusters"), "details lack 'clusters'"),
+        (lambda said: said.pop("models"), "details lack 'models'"),
+        (lambda said: said["settings"].update(profile=2), "FitSettings: profile = 2"),
+        (lambda said: said["settings"].update(neighbours=1), "; settings say 1"),
+        (lambda said: said.update(threshold=0.75), "threshold = 0.75; settings say "),
+    ],
+)
+def test_details_that_are_missing_or_wrong(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    fit().save(tmp_path / "saved")
+    signed(tmp_path / "saved", change)
+    with pytest.raises(FolderError, match=re.escape(message)):
+        QualityPredictor.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("counts", -1, "counts holds -1; must be from 0 to"),
+        ("errors", 1.5, "errors holds 1.5; must be from 0 to 1"),
+        ("mean_errors", -1, "mean_errors holds -1; must be from 0 to 1"),
+        ("centroids", np.inf, "centroids holds inf; must be from -1.001 to 1.001"),
+        ("validation", 3, "validation holds 3; must be from -1.001 to 1.001"),
+    ],
+)
+def test_arrays_that_hold_what_they_must_not(tmp_path: Path, name: str, value: float, message: str) -> None:
+    fit().save(tmp_path / "saved")
+    with np.load(tmp_path / "saved" / ARRAYS) as file:
+        arrays = dict(file)
+    arrays[name].flat[1] = value
+    np.savez(tmp_path / "saved" / ARRAYS, **arrays)
+    signed(tmp_path / "saved", lambda said: None)
+    with pytest.raises(FolderError, match=re.escape(f"{ARRAYS}: {message}")):
+        QualityPredictor.load(tmp_path / "saved")
 
 
 def test_a_store_is_no_predictor(tmp_path: Path) -> None:

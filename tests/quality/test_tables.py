@@ -213,6 +213,10 @@ def test_a_bad_cell_is_named_by_file_row_column_and_value(
     [
         (SCORE, "good", "= 'good': must be a number from 0 to 1"),
         (SCORE, "", "= '': must be a number from 0 to 1 (`missing: allow`"),
+        (SCORE, "0_1", "= '0_1': must be a number from 0 to 1"),
+        (TOKENS, "1_0", "= '1_0': must be a whole number of tokens"),
+        ("question", " \n", "= ' \\n': must not be empty"),
+        ("key", " ", "= ' ': must not be empty"),
         (SCORE, " ", "= ' ': must be a number from 0 to 1 (`missing: allow`"),
         (TOKENS, "many", "= 'many': must be a whole number of tokens"),
         (COST, "$1", "= '$1': must be a finite number of USD"),
@@ -261,6 +265,9 @@ def test_empty_cells_where_they_are_allowed(tmp_path: Path) -> None:
         "Scores not recorded, of 3 prompts: 1 of a.",
         "Costs not recorded, of 3 prompts: 1 of b.",
     )
+    blank = changed(1, question=" \t", task=" ")
+    table = read_table(made(tmp_path, blank), columns(missing="allow"))
+    assert (table.prompts[1], table.groups[1]) == (None, "")
     # An id is never optional, and what is there is checked all the same.
     for column, value in (("key", ""), (SCORE, "2"), (COST, "-1"), (TOKENS, "0.5")):
         with pytest.raises(TableError, match=re.escape(f"line 3: {column} = '{value}'")):
@@ -288,6 +295,9 @@ def test_columns_that_a_file_lacks(tmp_path: Path, name: str) -> None:
         ("s,n\n1,2\n1,2,3\n", "t.csv, line 3: has 3 fields; the header has 2"),
         ('s,n\n1,"x\ny"\n\n1\n', "t.csv, line 5: has 1 fields; the header has 2"),
         ("s,n,s\n1,2,3\n", "t.csv has 2 columns named 's'"),
+        ("s;n\n1;2\n", "t.csv is separated by ';'; must be by commas"),
+        ("s\tn\n1\t2\n", "t.csv is separated by '\\t'; must be by commas"),
+        ("a;b,n\n1,2\n", "t.csv lacks the columns 's' (models.a.score); it has 'a;b', 'n'"),
         (b"s\n\xff\n", "t.csv is not a CSV text file"),
     ],
 )
@@ -588,7 +598,9 @@ def test_estimates_keep_to_the_costs(tmp_path: Path, rows: list[tuple[int, int, 
     path.unlink()
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
+texts = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8
+).filter(str.strip)
 known = st.one_of(st.just(float("nan")), st.integers(1, 2**24).map(float))
 
 
@@ -632,7 +644,27 @@ def test_a_pickle_converts_to_a_table_that_reads_the_same(tmp_path: Path) -> Non
     table = read_table(made(tmp_path, rows, "t.pkl"), given, allow_pickle=True)
     for name in ("t.csv", "t.csv.gz", "t.parquet"):
         write_table(table, tmp_path / name, given)
-        assert same(read_table(tmp_path / name, given), table)
+        assert same(read_table(tmp_path / name, given), table, without=("source",))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_estimated_tokens_stay_estimated(tmp_path: Path, name: str) -> None:
+    if name == "t.parquet":
+        pytest.importorskip("pyarrow")
+    given = load_columns(ESTIMATED)
+    rows = [{"key": f"q{k}", **priced("x" * 40 * k, 4e-3 * k, 1e-4 * k), "b|tokens": k} for k in (1, 2, 3)]
+    table = read_table(made(tmp_path, rows), given)
+    assert table.estimated == {"prompt_tokens", "models.a.completion_tokens"}
+    assert table.take([2, 0]).estimated == table.estimated
+    assert read_table(made(tmp_path, ROWS), columns(estimate_tokens=True)).estimated == set()
+    (tmp_path / "new").mkdir()
+    write_table(table, tmp_path / "new" / name, given)
+    again = read_table(tmp_path / "new" / name, given)
+    assert same(again, table, without=("source",)) and len(again.notes) == 2
+    plain = load_columns({**ESTIMATED, "estimate_tokens": False})
+    lacking = re.escape("lacks the columns 'length' (prompt_tokens), 'a|tokens' (models.a.completion_tokens)")
+    with pytest.raises(TableError, match=lacking):
+        read_table(tmp_path / "new" / name, plain)
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
@@ -707,7 +739,7 @@ def test_tokens_of_the_routerbench_subset_estimated(tmp_path: Path) -> None:
         rows = [{k: v for k, v in row.items() if "tokens" not in k} for row in csv.DictReader(file)]
     write_csv(tmp_path / "bare.csv", rows)
     bare = read_table(tmp_path / "bare.csv", given, PROMPTS)
-    assert same(bare, table, without=("source", "notes", "prompt_tokens", "completion_tokens"))
+    assert same(bare, table, without=("source", "notes", "prompt_tokens", "completion_tokens", "estimated"))
     mmlu = np.array([
         group.startswith("mmlu") and text is not None
         for group, text in zip(table.groups, table.prompts, strict=True)

@@ -91,7 +91,10 @@ NAN[2, 0] = np.nan
         ({"ids": ["1", "2", "1"], "emb": GOOD}, "rows 1 and 3 have the same id, '1'"),
         ({"ids": ["1", "x", "y"], "emb": GOOD}, r"2 of 3 ids are not in table\.csv, first 'x'"),
         ({"ids": ["1", "2", "3"], "emb": ZERO}, r"bad\.npz, row 2: the embedding has length 0"),
-        ({"ids": ["1", "2", "3"], "emb": NAN}, r"bad\.npz, row 3: the embedding has length nan"),
+        (
+            {"ids": ["1", "2", "3"], "emb": NAN},
+            r"bad\.npz, row 3: the embedding holds NaN; leave rows without embedding out of the file, and",
+        ),
         (
             {"ids": ["1", "2"], "emb": GOOD},
             r"holds ids \(<U1, \(2,\)\), emb \(float32, \(3, 6\)\); must hold",
@@ -111,6 +114,29 @@ def test_what_a_file_must_not_hold(tmp_path: Path, arrays: dict[str, Any], what:
         read_embeddings(save(tmp_path / "bad.npz", **arrays), table())
 
 
+def test_an_npy_has_rows_in_order(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", units(5))
+    assert np.array_equal(read_embeddings(tmp_path / "a.npy", table()), units(5))
+    np.save(tmp_path / "a.npy", units(2).astype(np.float16))
+    found = read_embeddings(tmp_path / "a.npy", table(prompt_rows=[3, 1]))
+    np.testing.assert_allclose(found[[3, 1]], units(2), atol=1e-3)
+    assert np.isnan(found[[0, 2, 4]]).all()
+    for wrong, what in (
+        (units(4), r"has 4 rows and no ids"),
+        (units(5)[0], r"holds the array \(float32, \(6,\)\); must hold one array of floats"),
+        (objects("a"), r"is no \.npz or \.npy file, or is damaged: .*allow_pickle=False"),
+    ):
+        np.save(tmp_path / "a.npy", wrong, allow_pickle=True)
+        with pytest.raises(EmbeddingError, match=what):
+            read_embeddings(tmp_path / "a.npy", table())
+    np.save(tmp_path / "a.npy", units(5))
+    whole = (tmp_path / "a.npy").read_bytes()
+    for size in (6, 20, len(whole) - 1):
+        (tmp_path / "a.npy").write_bytes(whole[:size])
+        with pytest.raises(EmbeddingError, match=r"is no \.npz or \.npy file, or is damaged"):
+            read_embeddings(tmp_path / "a.npy", table())
+
+
 def test_other_and_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(EmbeddingError, match=r"cannot read .*none\.npz: No such file"):
         read_embeddings(tmp_path / "none.npz", table())
@@ -121,7 +147,7 @@ def test_other_and_damaged_files(tmp_path: Path) -> None:
     damaged[contents.index(units(5).tobytes()) + 9] ^= 1
     for wrong in (b"", b"\x80\x04K\x01.", contents[:-30], contents[:100], bytes(damaged)):
         path.write_bytes(wrong)
-        with pytest.raises(EmbeddingError, match=r"a\.npz is no \.npz file, or is damaged"):
+        with pytest.raises(EmbeddingError, match=r"a\.npz is no \.npz or \.npy file, or is damaged"):
             read_embeddings(path, table())
 
 
