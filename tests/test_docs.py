@@ -34,11 +34,12 @@ from routing_gym.rewards import CLOUD_EDGE_TERMS, CLUSTER_TERMS, CLUSTER_WEIGHTI
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-DESIGN, CLUSTER, CLOUD_EDGE, QUALITY, REPRODUCTION = (
-    ROOT / "docs" / f"{name}.md" for name in ("design", "cluster", "cloud_edge", "quality", "reproduction")
+DESIGN, CLUSTER, CLOUD_EDGE, QUALITY, LEARNED, REPRODUCTION = (
+    ROOT / "docs" / f"{name}.md"
+    for name in ("design", "cluster", "cloud_edge", "quality", "learned", "reproduction")
 )
 MANUALS = {"cluster": CLUSTER, "cloud_edge": CLOUD_EDGE}
-RUNNABLE = (README, DESIGN, CLUSTER, CLOUD_EDGE, QUALITY)
+RUNNABLE = (README, DESIGN, CLUSTER, CLOUD_EDGE, QUALITY, LEARNED)
 each_family = pytest.mark.parametrize("family", MANUALS)
 WRITTEN_BY_RUNS = {"build", "dist", "results", "runs", "venv"}
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

@@ -1,3 +1,3 @@
-"""Learned routers: training, networks and shipped weights live here, and come later."""
+"""Learned routers: networks and training, folders of weights, and inference in NumPy."""
 
 __all__: list[str] = []

@@ -146,5 +146,7 @@ def observe_requests(s: Arrays, first_row: int, last_row: int, observation: Any)
             added = new_work(destination.predicted_longest, destination.predicted_work, destination.speedup)
             observation[first + d] = destination.shown + added
         for k in range(4):
-            observation[fours + 4 * e + k] = row.bounds[0, k, 1] - row.bounds[0, k, 0]
+            # Quality loss is a mean over requests; a step adds to their sum.
+            parts = row.batch if k == 0 else 1
+            observation[fours + 4 * e + k] = parts * (row.bounds[0, k, 1] - row.bounds[0, k, 0])
             observation[fours + 4 * e + k + four] = row.weights[k]

@@ -45,7 +45,7 @@ class CloudEdgeRequest(CloudEdgeEnv):
     |---|---|---|
     | `provisional_load_s` | `(M,)` | backlog and what this batch adds so far, B + max(max T, ΣT/S), s |
     | `remaining` | `(1,)` | requests of the batch to be assigned, the current one included |
-    | `term_range` | `(4,)` | hi - lo of the batch's four terms as predicted: what a step in each is worth |
+    | `term_range` | `(4,)` | hi - lo of the batch's terms as predicted; quality's is of the sum of losses |
     | `weights` | `(4,)` | ω |
 
     The closing observation has a zero request and an all-ones mask.

@@ -48,7 +48,12 @@ def _highest(workload: Workload) -> dict[str, Any]:
         "provisional_load_s": backlog + new,
         "remaining": float(config.max_requests),
         "term_range": np.array(
-            [1.0, config.max_requests * cost.max(), config.max_requests * energy.max(), longest]
+            [
+                config.max_requests,
+                config.max_requests * cost.max(),
+                config.max_requests * energy.max(),
+                longest,
+            ]
         ),
         "weights": 1.0,
     }

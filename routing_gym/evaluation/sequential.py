@@ -109,6 +109,7 @@ class _Walk:
         for row in range(len(active)):
             tables = BatchTables.from_observation({name: each[row] for name, each in observation.items()})
             self._range[row] = np.diff(term_bounds(tables))[:, 0]
+            self._range[row, 0] *= self.requests[row]  # a step adds to the sum of losses, not to their mean
 
     def show(self, rows: Rows, position: int) -> dict[str, NDArray[np.float32]]:
         """Return what each of these rows' next request sees, with shapes (len(rows), …)."""

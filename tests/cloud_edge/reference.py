@@ -497,6 +497,8 @@ class ReferenceCloudEdge:
             rows = {name: [0.0] * len(destinations) for name in names} | {"legal": [1.0] * len(destinations)}
         else:
             rows = {name: whole[name][r] for name in names}
+        ranges = [high - low for low, high in bounds(tables)]
+        ranges[0] *= len(batch)
         return {
             **rows,
             **{name: whole[name] for name in ("backlog_s", "speedup", "is_cloud", "token_price", "weights")},
@@ -505,7 +507,7 @@ class ReferenceCloudEdge:
             "input_tokens": 0.0 if r is None else float(batch[r].input_tokens),
             "predicted_output_tokens": 0.0 if r is None else float(batch[r].predicted_output),
             "remaining": float(len(batch) - len(chosen)),
-            "term_range": [high - low for low, high in bounds(tables)],
+            "term_range": ranges,
         }
 
     def metrics(self) -> dict[str, Any]:

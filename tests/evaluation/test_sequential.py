@@ -110,9 +110,9 @@ def test_a_batch_is_walked_longest_first_and_ties_in_order_of_arrival() -> None:
     assert shown["outstanding"] == [[2, 0], [2, 1], [2, 2]]
     # At 1: nothing; 8 alone; max(8, (8 + 3)/2).
     assert shown["provisional_load_s"] == [[3, 0], [3, 8], [3, 8]]
-    # Quality: means of 0 .75 .25 and .5 .75 1; cost: 9 to 14; energy: all alike; time: lo is
+    # Quality: sums of 0 .75 .25 and .5 .75 1; cost: 9 to 14; energy: all alike; time: lo is
     # max(1.5, 2.5, 3.25), hi max(6 + .5, 8 + .25): at 0 max(6, 9/4), at 1 max(8, 15/2).
-    assert shown["term_range"] == [pytest.approx([1.25 / 3, 5, 0, 5])] * 3
+    assert shown["term_range"] == [pytest.approx([1.25, 5, 0, 5])] * 3
     assert policy.seen[0]["weights"].tolist() == BATCH["weights"][None].tolist()
 
 
@@ -169,6 +169,7 @@ def plain_walk(batch: Observation, choices: Sequence[int]) -> tuple[list[int], l
         fields["provisional_load_s"] = load
         fields["remaining"] = [count - position]
         fields["term_range"] = [hi - lo for lo, hi in bounds]
+        fields["term_range"][0] *= count
         shown.append({name: np.array(each, np.float32) for name, each in fields.items()})
         actions[r] = d = choices[position % len(choices)]
         while not tables.legal[r, d]:

@@ -10,7 +10,8 @@ from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.evaluator import BatchEvaluator, BatchTables
 from routing_gym.evaluation.runner import Condition, Router, make_jobs, run_jobs
 from routing_gym.evaluation.statistics import paired_difference
-from routing_gym.policy import list_policies, make_policy
+from routing_gym.policy import make_policy
+from tests.registry import playable
 
 SEEDS = range(30_000, 30_008)
 
@@ -35,7 +36,7 @@ def test_pricing_backlog_beats_the_optimum_of_each_window(rate: float) -> None:
 def test_no_router_is_below_the_optimum_on_the_tables_it_was_given() -> None:
     """Not one of them, with the same backlog; and on these batches the optimum is always proven."""
     pytest.importorskip("highspy", reason="needs the extra `optimal`")
-    names = list_policies("cloud_edge")
+    names = playable("cloud_edge")
     policies = {name: make_policy(name) for name in names}
     assert len(names) >= 10
     env = gym.make("routing_gym/CloudEdgeBatch-v0", config="testbed-6node", requests=10, windows=4)

@@ -1,0 +1,194 @@
+"""Trained routers behind the router protocol: NumPy inference, no torch (DESIGN 5)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from routing_agents.folder import load
+from routing_agents.inference import Forward, Words, drawn, likeliest
+from routing_agents.manifest import LearnedError
+from routing_baselines.cluster.sampling import splitmix64
+from routing_baselines.cluster.work import LeastWork
+from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.features import request_features
+from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.features import cluster_features
+from routing_gym.common.features import Features
+from routing_gym.policy import Policy
+
+# Routers that ship, as FAMILY/NAME.
+SHIPPED = Path(__file__).parent / "weights"
+
+
+def shipped(family: str) -> list[str]:
+    """Return the names of the trained routers that ship for a family."""
+    return sorted(path.parent.name for path in (SHIPPED / family).glob("*/manifest.json"))
+
+
+class LearnedRouter(Policy):
+    """Base of trained routers: features, a network's logits, and the best allowed action or a draw.
+
+    Attributes:
+        folder: where it was loaded from.
+        manifest: what it is; see `routing_agents.manifest.Manifest`.
+        seed: of the draws of rows that were given no state by `initial_state`; row i gets seed + i.
+    """
+
+    config_type: ClassVar[type]
+    elements_field: ClassVar[str]
+    mask_field: ClassVar[str]
+    trained_by: ClassVar[str]
+
+    def __init__(self, name: str | None = None, path: str | Path | None = None, seed: int = 0) -> None:
+        """Load a router.
+
+        Args:
+            name: of one that ships; `default` where no path is given either.
+            path: or a folder that `routing-gym train --export` wrote.
+            seed: used where actions are drawn: `predict(…, deterministic=False)`.
+
+        Raises:
+            LearnedError: both are given, no router of the name ships, or the folder is damaged or does not
+                fit; says what differs.
+        """
+        if name is not None and path is not None:
+            raise LearnedError(f"name = {name!r} and path = {str(path)!r}: give one of the two")
+        self.folder = self._shipped(name or "default") if path is None else Path(path)
+        self.manifest, weights = load(self.folder)
+        if self.manifest.family != self.family:
+            raise LearnedError(
+                f"{self.folder}: family = {self.manifest.family!r}; a {self.family}/learned needs "
+                f"{self.family!r}"
+            )
+        self.seed = seed
+        self._logits = Forward(self.manifest.sizes, weights)
+
+    @classmethod
+    def _shipped(cls, name: str) -> Path:
+        names = shipped(cls.family)
+        if name not in names:
+            raise LearnedError(
+                f"name = {name!r}: no learned {cls.family} router of that name ships (there are "
+                f"{', '.join(names) or 'none'}); train one with `routing-gym train {cls.trained_by} --export "
+                "FOLDER`, and give path=FOLDER"
+            )
+        return SHIPPED / cls.family / name
+
+    def initial_state(self, seeds: Sequence[int]) -> Words:
+        """Return the random state of rows with these seeds, which only draws move."""
+        return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64))[1]
+
+    def configure(self, configs: Sequence[Any]) -> None:
+        """Check that the router fits each row's condition.
+
+        Raises:
+            LearnedError: it does not; says what differs.
+        """
+        for config in configs:
+            if not isinstance(config, self.config_type):
+                raise LearnedError(
+                    f"{self.folder}: was trained for {self.manifest.environment}; this condition is a "
+                    f"{type(config).__name__}"
+                )
+            self._check_elements(getattr(config, self.elements_field))
+
+    def _check_elements(self, count: int) -> None:
+        if self.manifest.elements not in (None, count):
+            raise LearnedError(
+                f"{self.folder}: its network is an mlp of elements = {self.manifest.elements}; the "
+                f"environment has {self.elements_field} = {count}"
+            )
+
+    def predict(
+        self,
+        observation: Mapping[str, NDArray[Any]],
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        action_masks: NDArray[Any] | None = None,
+    ) -> tuple[NDArray[np.int64], Any]:
+        """Choose an action per row; see `Policy.predict`.
+
+        Masks go before what the observation shows as eligible or legal, for the network's inputs too.
+
+        Raises:
+            LearnedError: its network is an mlp for another number of elements.
+        """
+        shown = np.asarray(observation[self.mask_field])
+        count = shown.shape[-1]
+        self._check_elements(count)
+        masks = shown > 0 if action_masks is None else np.asarray(action_masks, bool)
+        offered = masks[..., :count]
+        logits = self._logits(self._features({**observation, self.mask_field: offered}))
+        # Where none may be chosen, as in a closing observation, something must be returned.
+        allowed = offered | ~offered.any(axis=-1, keepdims=True)
+        if self.manifest.admission:
+            reject = masks[..., count:] if masks.shape[-1] > count else np.ones_like(allowed[..., :1])
+            allowed = np.concatenate([allowed, reject], axis=-1)
+        if deterministic:
+            return likeliest(logits, allowed), state
+        shape = allowed.shape[:-1]
+        if state is None:
+            rows = int(np.prod(shape))
+            state = self.initial_state([self.seed + row for row in range(rows)])
+        return drawn(logits, allowed, np.asarray(state, np.uint64).reshape(shape))
+
+    @abstractmethod
+    def _features(self, observation: Mapping[str, NDArray[Any]]) -> Features:
+        """Return what the network sees."""
+
+
+class Learned(LearnedRouter):
+    """A trained router of the inference cluster.
+
+    It sees the router's own records, and the demand coefficients, which `configure` takes over as an operator
+    knows them.
+    """
+
+    family: ClassVar[str] = "cluster"
+    config_type: ClassVar[type] = ClusterConfig
+    elements_field: ClassVar[str] = "replicas"
+    mask_field: ClassVar[str] = "eligible"
+    trained_by: ClassVar[str] = "cluster-ppo"
+
+    def __init__(self, name: str | None = None, path: str | Path | None = None, seed: int = 0) -> None:
+        """Load a router; see `LearnedRouter`."""
+        super().__init__(name, path, seed)
+        self._operator = LeastWork()
+
+    def configure(self, configs: Sequence[ClusterConfig]) -> None:
+        """Check that the router fits each row's condition, and take over its demand coefficients.
+
+        Raises:
+            LearnedError: it does not fit; says what differs.
+        """
+        super().configure(configs)
+        for config in configs:
+            if config.admission != self.manifest.admission:
+                raise LearnedError(
+                    f"{self.folder}: was trained with admission = {self.manifest.admission}; the environment "
+                    f"has admission = {config.admission}"
+                )
+        self._operator.configure(configs)
+
+    def _features(self, observation: Mapping[str, NDArray[Any]]) -> Features:
+        return cluster_features(observation, self._operator.demand)
+
+
+class CloudEdgeLearned(LearnedRouter):
+    """A trained router of requests to cloud and edge destinations."""
+
+    family: ClassVar[str] = "cloud_edge"
+    config_type: ClassVar[type] = CloudEdgeConfig
+    elements_field: ClassVar[str] = "destination_count"
+    mask_field: ClassVar[str] = "legal"
+    trained_by: ClassVar[str] = "cloud-edge-ppo"
+
+    def _features(self, observation: Mapping[str, NDArray[Any]]) -> Features:
+        return request_features(observation)
