@@ -22,7 +22,8 @@ from routing_gym import cli
 from routing_gym.common.config import packaged
 from routing_gym.quality.assessment import assess
 from routing_gym.quality.columns import load_columns
-from routing_gym.quality.splits import prompt_keys
+from routing_gym.quality.settings import FitSettings
+from routing_gym.quality.splits import prompt_keys, split_by_prompt
 from routing_gym.quality.tables import read_table
 from routing_gym.quality.vectors import read_embeddings, write_embeddings
 from tests.evaluation.runs import hide_matplotlib
@@ -425,6 +426,24 @@ def test_of_too_few_prompts_nothing_is_chosen(
         for other in (["--clusters", 2], ["--no-choose", "--overwrite"]):
             way_out = run(*typed, *other)
             assert (way_out.status, way_out.err) == (0, "")
+
+
+@needs_faiss
+def test_a_model_with_too_few_scores_to_choose_clusters(run: Run, tmp_path: Path) -> None:
+    """One validation prompt has a score of it, so that a part has none to learn from."""
+    few_prompts(tmp_path, 60)
+    layout = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({**layout, "missing": "allow"}))
+    table = read_table(tmp_path / "t.csv", load_columns(tmp_path / "c.yaml"))
+    keys = prompt_keys(table, read_embeddings(tmp_path / "e.npz", table))
+    lines = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines()]
+    for row in split_by_prompt(keys, FitSettings()).validation[1:]:
+        lines[row + 1][4] = ""
+    (tmp_path / "t.csv").write_text("\n".join(map(",".join, lines)) + "\n")
+    answer = run("build", *INPUT, "--out", "p")
+    assert answer.status == 2 and not (tmp_path / "p").exists()
+    assert "the model in column 1 has no recorded score in some part; --clusters N sets them" in answer.err
+    assert run("build", *INPUT, "--out", "p", "--clusters", 2).status == 0
 
 
 @needs_faiss

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -20,6 +18,7 @@ from routing_agents.card import card
 from routing_agents.inference import Weights, weight_shapes
 from routing_agents.manifest import FAMILIES, LearnedError, Manifest
 from routing_gym.common.config import ConfigError, validate
+from routing_gym.common.folders import replaced
 
 FORMAT = 1
 WEIGHTS, MANIFEST, CARD = "weights.safetensors", "manifest.json", "README.md"
@@ -41,26 +40,12 @@ def save(folder: str | Path, manifest: Manifest, weights: Weights, *, overwrite:
     place = Path(folder).absolute()
     _check_weights(place, manifest, weights)
     _check_free(place, overwrite)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
-    try:
-        new, old = work / "new", work / "old"
-        new.mkdir()
+    with replaced(place) as new:
         arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
         data = safetensors.numpy.save(arrays)
         (new / WEIGHTS).write_bytes(data)
         (new / MANIFEST).write_text(_rendered(manifest, data), encoding="utf-8")
         (new / CARD).write_text(card(manifest), encoding="utf-8")
-        if place.exists():
-            place.rename(old)
-        try:
-            new.rename(place)
-        except OSError:
-            if old.exists():
-                old.rename(place)
-            raise
-    finally:
-        shutil.rmtree(work)
 
 
 def load(folder: str | Path) -> tuple[Manifest, dict[str, NDArray[np.float32]]]:

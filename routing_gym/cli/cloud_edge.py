@@ -129,8 +129,13 @@ def compare_cloud_edge(
             "drop": None if drop is None else split(drop),
         }
         fields |= {name: value for name, value in given.items() if value is not None}
-        files = {"table": table, "prompts": prompts, "embeddings": embeddings, "store": store}
-        files |= {"columns": columns}
+        files = {
+            "table": table,
+            "columns": columns,
+            "prompts": prompts,
+            "embeddings": embeddings,
+            "store": store,
+        }
         named = {name: path for name, path in files.items() if path is not None}
         if table is not None and workload is None and columns is None and "workload" not in fields:
             raise ConfigError(f"--table {table}: --columns FILE.yaml must say what its columns hold")

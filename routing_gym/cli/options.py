@@ -14,7 +14,7 @@ from rich.text import Text
 
 import routing_gym
 from routing_gym.common.config import ConfigError
-from routing_gym.evaluation.results import file_hash, files_of, read_episodes, read_plan
+from routing_gym.evaluation.results import file_hash, read_episodes, read_plan
 from routing_gym.evaluation.runner import TEST_SEEDS_FROM, Condition, Router
 
 
@@ -54,7 +54,7 @@ def run_again(
         routers = [Router(**router) for router in run["routers"]]
         conditions = [Condition(c["name"], make_config(c["config"]), c["labels"]) for c in run["conditions"]]
         for condition, made in zip(conditions, run["conditions"], strict=True):
-            for name, path in files_of(condition.config).items():
+            for name, path in condition.config.files().items():
                 if file_hash(path) != made.get(f"{name}_sha256"):
                     raise ConfigError(f"{name} = {path}: is not the file that {plan} was made with")
     except (KeyError, TypeError) as error:

@@ -255,13 +255,19 @@ def _choose(
     found: report.Trials = {"neighbours": trials}
     if choose_clusters:
         with console.status("cross-validating the number of clusters"):
-            of_clusters = selection.cross_validate_clusters(
-                data.embeddings[split.profile],
-                *side(split.validation),
-                clusters=tried["clusters"],
-                folds=folds["validation"],
-                seed=settings.seed,
-            )
+            try:
+                of_clusters = selection.cross_validate_clusters(
+                    data.embeddings[split.profile],
+                    *side(split.validation),
+                    clusters=tried["clusters"],
+                    folds=folds["validation"],
+                    seed=settings.seed,
+                )
+            except ValueError as error:  # a model with too few scores for as many parts
+                raise ConfigError(
+                    f"{data.table.source}: clusters cannot be cross-validated: {error} in some part; "
+                    "--clusters N sets them"
+                ) from error
         fitting = selection.choose(of_clusters)
         console.print(report.trials_table("Clusters, cross-validated", of_clusters, fitting))
         chosen["clusters"] = fitting.clusters

@@ -172,6 +172,11 @@ class CloudEdgeConfig(FrozenModel):
         """M."""
         return len(self.destinations)
 
+    def files(self) -> dict[str, str]:
+        """Return the files that the condition reads, by field."""
+        read = self.workload.files() if isinstance(self.workload, OutcomesConfig) else {}
+        return read if self.trace is None else {"trace": self.trace, **read}
+
     @property
     def space_key(self) -> tuple[Any, ...]:
         """What the rows of one vector environment must agree on: it decides the spaces."""

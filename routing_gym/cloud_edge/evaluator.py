@@ -192,9 +192,9 @@ def objective(terms: Floats, bounds: Floats, weights: Floats) -> float:
 
 
 def normalise(terms: Floats, bounds: Floats) -> Floats:
-    """Return terms (…, 4) within bounds (4, 2): 0 at lo, 1 at hi, 0 where the bounds coincide."""
-    width = bounds[:, 1] - bounds[:, 0]
-    return np.where(width > 0.0, (terms - bounds[:, 0]) / np.where(width > 0.0, width, 1.0), 0.0)
+    """Return terms (…, 4) within bounds (…, 4, 2): 0 at lo, 1 at hi, 0 where the bounds coincide."""
+    low, width = bounds[..., 0], bounds[..., 1] - bounds[..., 0]
+    return np.where(width > 0.0, (terms - low) / np.where(width > 0.0, width, 1.0), 0.0)
 
 
 class BatchEvaluator:
@@ -319,6 +319,5 @@ def cross_router_objective(terms: Floats, weights: Sequence[float]) -> Floats:
     """
     if terms.shape[1] == 0:
         return np.full(len(terms), np.nan)
-    low, high = terms.min(axis=0), terms.max(axis=0)
-    width = np.where(high > low, high - low, 1.0)
-    return ((terms - low) / width @ np.asarray(weights, np.float64)).mean(axis=1)
+    bounds = np.stack((terms.min(axis=0), terms.max(axis=0)), axis=-1)
+    return (normalise(terms, bounds) @ np.asarray(weights, np.float64)).mean(axis=1)

@@ -20,6 +20,7 @@ from routing_gym.cloud_edge.contents import TOPIC, Contents, ContentSource, Floa
 from routing_gym.common.config import ConfigError, FrozenModel
 from routing_gym.common.seeding import EpisodeStreams
 from routing_gym.quality.columns import Columns, load_columns
+from routing_gym.quality.folder import MANIFEST
 from routing_gym.quality.predictor import QualityPredictor
 from routing_gym.quality.settings import FitSettings
 from routing_gym.quality.splits import prompt_keys, split_by_prompt
@@ -89,7 +90,7 @@ class OutcomesConfig(FrozenModel):
         """Return the files that outcomes and predictions come from, by field."""
         named = {"table": self.table, "prompts": self.prompts, "embeddings": self.embeddings}
         if self.store is not None:
-            named["store"] = os.fspath(Path(self.store, "manifest.json"))
+            named["store"] = os.fspath(Path(self.store, MANIFEST))
         return {name: path for name, path in named.items() if path is not None}
 
     def columns_of(self, models: Sequence[str]) -> list[str]:
@@ -152,7 +153,7 @@ class OutcomeContents(ContentSource):
         Raises:
             ConfigError: the table lacks a model, or has no row to play.
             TableError, FolderError: a file cannot be used.
-            ImportError: predictions from a store need the extra `quality`.
+            ImportError: with embeddings, the extra `quality` is needed.
         """
         self.config, self.models = config, tuple(models)
         stamps = tuple(_stamp(path) for path in config.files().values())

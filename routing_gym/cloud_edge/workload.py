@@ -65,7 +65,7 @@ class Workload:
         Raises:
             ConfigError: the workload does not know a model, or the trace is shorter than an episode.
             TraceError, TableError, FolderError: a file cannot be used.
-            ImportError: predictions from a store need the extra `quality`.
+            ImportError: recorded outcomes with embeddings need the extra `quality`.
         """
         self.config = config
         models = config.served.hosted

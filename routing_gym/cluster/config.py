@@ -262,6 +262,10 @@ class ClusterConfig(FrozenModel):
         listed = (*self.scenarios[self.scenario], *self.events)
         return tuple(sorted(listed, key=lambda event: event.time_s))
 
+    def files(self) -> dict[str, str]:
+        """Return the files that the condition reads, by field."""
+        return {} if self.trace is None else {"trace": self.trace}
+
     @property
     def space_key(self) -> tuple[Any, ...]:
         """What the rows of one vector environment must agree on: it decides the spaces."""

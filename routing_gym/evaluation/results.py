@@ -63,7 +63,7 @@ def make_plan(
                     "labels": dict(c.labels),
                     "config_hash": config_hash(c.config),
                     "config": c.config.model_dump(mode="json"),
-                    **{f"{name}_sha256": file_hash(path) for name, path in files_of(c.config).items()},
+                    **{f"{name}_sha256": file_hash(path) for name, path in c.config.files().items()},
                 }
                 for c in conditions
             ],
@@ -75,13 +75,6 @@ def make_plan(
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     }
-
-
-def files_of(config: Any) -> dict[str, str]:
-    """Return the files that a condition reads, by field."""
-    trace = {} if config.trace is None else {"trace": config.trace}
-    read = getattr(getattr(config, "workload", None), "files", dict)
-    return trace | read()
 
 
 def file_hash(path: str | Path) -> str:

@@ -67,7 +67,9 @@ class ClusterPredictor:
             )
         means = 1.0 - column_means(recorded)
         if np.isnan(means).any():
-            raise ValueError(f"model {np.flatnonzero(np.isnan(means))[0]} has no recorded validation score")
+            raise ValueError(
+                f"the model in column {np.flatnonzero(np.isnan(means))[0]} has no recorded score"
+            )
         centroids = _kmeans(points, min(clusters, len(points)), seed)
         cluster = _nearest(centroids, asked)
         counts = np.zeros((len(centroids), recorded.shape[1]), np.int64)
@@ -121,7 +123,7 @@ def deferral_curve(
 
     Args:
         errors: (q, K) as `ClusterPredictor.predict` returns them.
-        prices: (K,) token prices, USD per 1M.
+        prices: (K,) what λ is multiplied with, in whatever unit.
         scores: (q, K) recorded; NaN where not recorded.
         costs: (q, K) recorded, USD; NaN where not recorded.
         weights: (L,) the λ to try.

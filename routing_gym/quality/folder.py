@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from routing_gym.common.folders import replaced
 
 FORMAT = 1
 INDEX, ARRAYS, MANIFEST = "index.faiss", "arrays.npz", "manifest.json"
@@ -80,12 +80,7 @@ def save(folder: str | Path, kind: str, contents: Contents, *, overwrite: bool =
     """
     faiss = import_faiss()
     check_free(folder, overwrite)
-    place = Path(folder).absolute()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
-    try:
-        new, old = work / "new", work / "old"
-        new.mkdir()
+    with replaced(Path(folder)) as new:
         faiss.write_index(contents.index, os.fspath(new / INDEX))
         # Typing takes `arrays` for the keyword `allow_pickle` too.
         np.savez_compressed(new / ARRAYS, **contents.arrays)  # type: ignore[arg-type]
@@ -101,16 +96,6 @@ def save(folder: str | Path, kind: str, contents: Contents, *, overwrite: bool =
             "files": {name: _fingerprint(new / name) for name in (INDEX, ARRAYS)},
         }
         (new / MANIFEST).write_bytes(_rendered(manifest))
-        if place.exists():
-            place.rename(old)
-        try:
-            new.rename(place)
-        except OSError:
-            if old.exists():
-                old.rename(place)
-            raise
-    finally:
-        shutil.rmtree(work)
 
 
 def check_free(folder: str | Path, overwrite: bool) -> None:

@@ -70,7 +70,8 @@ def prompt_marks(
 def split_by_prompt(keys: Sequence[str], settings: FitSettings) -> Split:
     """Return the sides of rows by their keys.
 
-    A hash of the seed and the key decides, and nothing else: a prompt stays where it is as a table grows.
+    A hash of the seed and the key decides, and nothing else: a prompt stays where it is as long as its key
+    does, however the table grows.
     Each side's share of the prompts is therefore met on average, not exactly.
     """
     places = np.array([_place(settings.seed, key) for key in keys], dtype=np.float64)

@@ -131,7 +131,7 @@ def test_never_more_clusters_than_prompts(capfd: pytest.CaptureFixture[str]) -> 
         ({"validation": [[1, 0, 0]]}, "validation embeddings have shape (1, 3) and scores (1, 2)"),
         ({"scores": [[1, 1], [1, 1]]}, "and scores (2, 2); must be (v, 2) and (v, K)"),
         ({"scores": [1]}, "and scores (1,)"),
-        ({"scores": [[1, NAN]]}, "model 1 has no recorded validation score"),
+        ({"scores": [[1, NAN]]}, "the model in column 1 has no recorded score"),
     ],
 )
 def test_what_cannot_be_fitted(change: dict[str, Any], message: str) -> None:

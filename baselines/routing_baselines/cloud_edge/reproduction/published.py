@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from routing_gym.cloud_edge.evaluator import Floats
+from routing_gym.cloud_edge.evaluator import Floats, normalise
 from routing_gym.cloud_edge.metrics import WINDOW_TERMS
 from routing_gym.common.config import packaged
 from routing_gym.evaluation.presentations import DASH, Column
@@ -85,8 +85,7 @@ class Played:
         """
         terms = np.stack([self.values[term] for term in WINDOW_TERMS], axis=-1)
         among = terms[[self.routers.index(router) for router in compared]]
-        low, width = among.min(axis=0), np.ptp(among, axis=0)
-        return np.where(width > 0.0, (terms - low) / np.where(width > 0.0, width, 1.0), 0.0)
+        return normalise(terms, np.stack((among.min(axis=0), among.max(axis=0)), axis=-1))
 
     def source_objective(self, compared: Sequence[str] = COMPARED) -> Floats:
         """Return the source's J, (routers, batches): the weighted sum of `normalised`."""
