@@ -58,6 +58,7 @@ class CloudEdgeConfig(FrozenModel):
 
     weights: tuple[float, float, float, float]
     reward_on: Literal["actual", "predicted"]
+    credit: Literal["batch", "decision"]
 
     rtt_sigma: float = Field(ge=0, le=2)
     edge_only_share: float = Field(ge=0, le=1)

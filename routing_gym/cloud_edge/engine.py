@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_gym.cloud_edge.evaluator import BatchTables, finish_time, pair_parts, write_bounds
+from routing_gym.cloud_edge.evaluator import BatchTables, finish_time, new_work, pair_parts, write_bounds
 from routing_gym.cloud_edge.observation import observe_batches, observe_requests
 from routing_gym.cloud_edge.request_monitor import drain, observe_completions, record_dispatch
 from routing_gym.cloud_edge.state import (
@@ -159,7 +159,9 @@ def _send(s: Arrays, e: int) -> None:
     for k in range(4):
         predicted[k] = actual[k] = 0.0
     for d in range(s.destinations.shape[1]):
-        s.destinations[e, d].predicted_work = 0.0  # summed again in arrival order, for the queues
+        destination = s.destinations[e, d]
+        destination.predicted_work = 0.0  # summed again in arrival order, for the queues
+        destination.work = destination.longest = 0.0
     for i in range(row.batch):
         r, d = s.slots[e, i].request, s.slots[e, i].choice
         request, destination = s.requests[e, r], s.destinations[e, d]
@@ -195,6 +197,65 @@ def _send(s: Arrays, e: int) -> None:
         window.objective += row.weights[k] * as_actual
         row.terms[k] = -as_actual if row.on_actual else -as_predicted
     row.reward = -window.objective if row.on_actual else -window.objective_predicted
+
+
+@njit
+def _credit(s: Arrays, e: int, i: int) -> None:
+    """Pay what slot `i`, just assigned, adds to -J of the batch as assigned so far.
+
+    Of a sum, what it adds above the request's own least; of the completion time, above that of the requests
+    before it, each taken to come last at its destination.
+    """
+    row, tables, chosen = s.rows[e], s.tables[e], s.slots[e, i].choice
+    destination, request = s.destinations[e, chosen], s.requests[e, s.slots[e, i].request]
+    parts, least = np.zeros(3), np.full(3, np.inf)
+    finish = 0.0
+    for d in range(s.destinations.shape[1]):
+        if tables[i, LEGAL, d] == 0.0:
+            continue
+        infer, transfer = tables[i, INFER, d], tables[i, TRANSFER, d]
+        loss, cost, energy = tables[i, LOSS, d], tables[i, COST, d], tables[i, ENERGY, d]
+        if row.on_actual:
+            pair = s.pairs[e, s.slots[e, i].request, s.destinations[e, d].model]
+            rtt = s.paths[e, row.window, d].rtt_s
+            infer, transfer, cost, energy = pair_parts(
+                s.physics[e, d], request.input, float(pair.output), rtt
+            )
+            loss = 1.0 - pair.quality
+        for k, part in enumerate((loss / row.batch, cost, energy)):
+            least[k] = min(least[k], part)
+            if d == chosen:
+                parts[k] = part
+        if d == chosen and row.on_actual:
+            destination.work += infer
+            destination.longest = max(destination.longest, infer)
+            load = new_work(destination.longest, destination.work, destination.speedup)
+            finish = destination.backlog + load + transfer
+        elif d == chosen:
+            load = new_work(destination.predicted_longest, destination.predicted_work, destination.speedup)
+            finish = destination.shown + load + transfer
+    bounds = row.bounds[1 if row.on_actual else 0]
+    before = max(row.makespan, bounds[3, 0])
+    row.makespan = max(before, finish)
+    for k in range(4):
+        width = bounds[k, 1] - bounds[k, 0]
+        added = parts[k] - least[k] if k < 3 else row.makespan - before
+        paid = added / width if width > 0.0 else 0.0
+        row.credited[k] += paid
+        row.terms[k] = -paid
+        row.reward -= row.weights[k] * paid
+
+
+@njit
+def _settle_credit(row: Any) -> None:
+    """Pay of a batch that is sent only what its requests have not paid."""
+    row.reward = row.makespan = 0.0
+    for k in range(4):
+        row.terms[k] += row.credited[k]
+        if k < 3:
+            row.terms[k] = min(row.terms[k], 0.0)  # rounding
+        row.reward += row.weights[k] * row.terms[k]
+        row.credited[k] = 0.0
 
 
 @njit
@@ -281,10 +342,16 @@ def advance_request(s: Arrays, observation: Any) -> None:
             _settle_nothing(row)
             # An episode in which nothing is asked is done from the start, and is still one step.
             if row.done == 0:
-                _assign(s, e, s.slots[e, row.position].order, row.action)
+                slot = s.slots[e, row.position].order
+                _assign(s, e, slot, row.action)
                 row.position += 1
-                if row.position == row.batch:
+                if row.position < row.batch:
+                    if row.credit:
+                        _credit(s, e, slot)
+                else:
                     _send(s, e)
+                    if row.credit:
+                        _settle_credit(row)
                     _pass_window(s, e)
                     next_window(s, e)
                     _skip_empty(s, e)

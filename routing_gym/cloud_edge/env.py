@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -150,10 +151,15 @@ class MOCloudEdgeBatch(CloudEdgeBatch):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Build the environment; see `CloudEdgeBatch` for the arguments."""
         super().__init__(*args, **kwargs)
-        self.reward_space = reward_space()
+        self.reward_space = reward_space([self._source.config])
 
 
-def reward_space() -> gym.spaces.Box:
-    """Return the space of the four reward terms; with backlog the last has no lower bound."""
-    low = np.array([-1.0, -1.0, -1.0, -np.inf])
-    return gym.spaces.Box(low, np.zeros(len(CLOUD_EDGE_TERMS)), dtype=np.float64)
+def reward_space(configs: Iterable[CloudEdgeConfig]) -> gym.spaces.Box:
+    """Return the space of the four reward terms of any of these conditions.
+
+    With backlog the last has no lower bound; with `credit = decision` what was paid ahead may come back.
+    """
+    low, high = np.array([-1.0, -1.0, -1.0, -np.inf]), np.zeros(len(CLOUD_EDGE_TERMS))
+    if any(config.credit == "decision" for config in configs):
+        high[-1] = np.inf
+    return gym.spaces.Box(low, high, dtype=np.float64)

@@ -52,7 +52,8 @@ class CloudEdgeRequest(CloudEdgeEnv):
 
     ## Rewards
 
-    -J when a batch is complete, 0 before; see `CloudEdgeBatch`.
+    -J when a batch is complete, 0 before; see `CloudEdgeBatch`. With `credit="decision"` each request pays
+    its part at once, and the sum over a batch is -J all the same.
 
     ## Starting State
 
@@ -114,4 +115,4 @@ class MOCloudEdgeRequest(CloudEdgeRequest):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Build the environment; see `CloudEdgeBatch` for the arguments."""
         super().__init__(*args, **kwargs)
-        self.reward_space = reward_space()
+        self.reward_space = reward_space([self._source.config])

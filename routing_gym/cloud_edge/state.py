@@ -29,6 +29,7 @@ ROW = np.dtype(
         ("window_count", "i4"),
         ("max_requests", "i4"),
         ("on_actual", "i1"),  # whether the reward is what happened
+        ("credit", "i1"),  # whether a request pays its part at once
         # interface
         ("command", "i1"),
         ("done", "i1"),
@@ -45,6 +46,8 @@ ROW = np.dtype(
         ("in_flight", "i4"),  # requests that have been sent and have not finished
         ("invalid_actions", "i4"),
         ("bounds", "f8", (2, 4, 2)),  # of the predicted and the actual tables
+        ("credited", "f8", (4,)),  # normalised terms that the batch's requests have paid
+        ("makespan", "f8"),  # of those requests, s
     ],
     align=True,
 )
@@ -184,6 +187,7 @@ class CloudEdgeState:
         row["window_count"] = config.windows
         row["max_requests"] = config.max_requests
         row["on_actual"] = config.reward_on == "actual"
+        row["credit"] = config.credit == "decision"
         row["window"] = NONE
         row["request_count"] = count
         self.rows[e] = row

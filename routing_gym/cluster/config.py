@@ -154,6 +154,7 @@ class ClusterConfig(FrozenModel):
     observation: Literal["full", "router"]
 
     reward: str | tuple[float, float, float, float, float]
+    credit: Literal["completion", "decision"]
 
     scenario: str
     events: tuple[Event, ...]

@@ -163,6 +163,15 @@ def _next_to_route(row: Any, replicas: Any, requests: Any) -> int:
 
 
 @njit
+def _served_at(row: Any, replica: Any, request: Any, start: int) -> int:
+    """Return the boundary at which a request would complete whose service starts at another."""
+    service = ((request.demand * replica.service_ms) / row.reference_ms * replica.slow) * request.jitter
+    # Past the cutoff all times are alike, and no whole number must overflow.
+    ticks = math.ceil(min(service / row.step_ms, float(NEVER)))
+    return int(min(start + ticks, NEVER - 1))
+
+
+@njit
 def _start(row: Any, replicas: Any, requests: Any) -> None:
     """Part 4: each idle replica starts the head of its queue."""
     for i in range(len(replicas)):
@@ -177,13 +186,10 @@ def _start(row: Any, replicas: Any, requests: Any) -> None:
         replica.waiting -= 1
         if request.reroutes > 0:
             replica.rerouted -= 1
-        service = ((request.demand * replica.service_ms) / row.reference_ms * replica.slow) * request.jitter
-        # Past the cutoff all times are alike, and no whole number must overflow.
-        ticks = math.ceil(min(service / row.step_ms, float(NEVER)))
         replica.in_flight = r
         replica.in_flight_arrival = request.arrival
         replica.started = request.start = row.tick
-        replica.finish = min(row.tick + ticks, NEVER - 1)
+        replica.finish = _served_at(row, replica, request, row.tick)
 
 
 @njit
@@ -256,6 +262,35 @@ def decide(row: Any, replicas: Any, requests: Any, action: int) -> None:
 
 
 @njit
+def _credit(row: Any, replicas: Any, requests: Any) -> None:
+    """Pay what is outstanding as it would end if nothing more happened, instead of when it ends.
+
+    Completions were paid before they happened, so they cancel out, and what events change is corrected.
+    """
+    on_time = late = latency_sum = 0.0
+    for i in range(len(replicas)):
+        replica = replicas[i]
+        # An idle replica starts its head in part 4 of this boundary.
+        tick = row.tick if replica.in_flight == NONE else replica.finish
+        r = replica.in_flight if replica.in_flight != NONE else replica.head
+        while r != NONE:
+            request = requests[r]
+            if r != replica.in_flight:
+                tick = _served_at(row, replica, request, tick)
+            latency = tick * row.step_ms - request.arrival
+            if latency <= row.deadline_ms:
+                on_time += 1.0
+            else:
+                late += 1.0
+            latency_sum += latency
+            r = replica.head if r == replica.in_flight else request.next
+    row.on_time += on_time - row.credited[0]
+    row.late += late - row.credited[1]
+    row.latency_sum += latency_sum - row.credited[2]
+    row.credited[0], row.credited[1], row.credited[2] = on_time, late, latency_sum
+
+
+@njit
 def _settle(row: Any) -> None:
     """Turn what has been accumulated since the last decision into this step's terms and reward."""
     row.terms[0] = row.on_time
@@ -294,6 +329,8 @@ def advance(rows: Any, replicas: Any, requests: Any, events: Any, observation: A
             if row.done == 0:
                 decide(row, replicas[e], requests[e], row.action)
                 run(row, replicas[e], requests[e], events[e])
+                if row.credit != 0:
+                    _credit(row, replicas[e], requests[e])
             _settle(row)
         elif row.command != OBSERVE:
             raise ValueError("unknown command")

@@ -7,7 +7,6 @@ from operator import index
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,12 +14,11 @@ from routing_gym.cluster.distribution import Conditions, resolve
 from routing_gym.cluster.engine import compiled_advance
 from routing_gym.cluster.metrics import Horizon, episode_metrics
 from routing_gym.cluster.observation import observation_layout
-from routing_gym.cluster.spaces import action_space, observation_space
+from routing_gym.cluster.spaces import action_space, observation_space, reward_space
 from routing_gym.cluster.state import ClusterState
 from routing_gym.cluster.workload import EpisodeSource
 from routing_gym.common.buffer import Observation
 from routing_gym.common.env import RoutingEnv
-from routing_gym.rewards import CLUSTER_TERMS
 
 
 class InferenceCluster(RoutingEnv):
@@ -90,6 +88,9 @@ class InferenceCluster(RoutingEnv):
     integral of the outstanding count (ms). What happens before the first decision is paid with the first
     step. `reward` names the weights: `on_time` (1, 0, 0, 0, 0), `slo` (1, -1, -1, 0, 0),
     `latency` (0, 0, -10, -1/deadline, 0), `weighted` (1, -1, -1, 0, -1/1000), or gives five numbers.
+
+    `credit="decision"` pays a request's outcome with its decision, as far as it can be foreseen, instead of
+    with its completion: potential-based shaping (Ng, Harada and Russell 1999), which helps learning.
 
     The return counts more than the cohort that is measured: it is not attainment × arrivals. And a discount
     is per decision, which at 250 requests/s is 4 ms of time and at 100/s is 10.
@@ -219,7 +220,7 @@ class MOInferenceCluster(InferenceCluster):
 
     As `InferenceCluster`, whose manual this shares, but `step` returns the terms themselves: a float64 array
     `(5,)` of on time, late, shed, latency (ms) and outstanding integral (ms), within `reward_space`. `reward`
-    has no effect.
+    has no effect, `credit` has.
     """
 
     vector_reward: ClassVar[bool] = True
@@ -227,4 +228,4 @@ class MOInferenceCluster(InferenceCluster):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Build the environment; see `InferenceCluster` for the arguments."""
         super().__init__(*args, **kwargs)
-        self.reward_space = gym.spaces.Box(0.0, np.inf, (len(CLUSTER_TERMS),), np.float64)
+        self.reward_space = reward_space([self._source.config])

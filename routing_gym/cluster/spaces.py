@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import ClusterDistribution, Conditions
 from routing_gym.cluster.observation import OWN_FIELDS, REPLICA_FIELDS
 from routing_gym.cluster.workload import Workload
+from routing_gym.rewards import CLUSTER_TERMS
 
 
 def observation_space(conditions: Conditions, workload: Workload) -> spaces.Dict:
@@ -71,3 +73,12 @@ def _box(high: float, size: int) -> spaces.Box:
 def action_space(config: ClusterConfig) -> spaces.Discrete:
     """Return Discrete(N), or Discrete(N + 1) under admission."""
     return spaces.Discrete(config.replicas + config.admission)
+
+
+def reward_space(configs: Iterable[ClusterConfig]) -> spaces.Box:
+    """Return the space of a step's reward terms, (5,), of any of these conditions.
+
+    What `credit = decision` paid ahead may have to be taken back.
+    """
+    lowest = -np.inf if any(config.credit == "decision" for config in configs) else 0.0
+    return spaces.Box(lowest, np.inf, (len(CLUSTER_TERMS),), np.float64)

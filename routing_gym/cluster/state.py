@@ -36,6 +36,7 @@ ROW = np.dtype(
         ("snapshot_interval", "i4"),  # ticks; 0 is live
         ("capacity", "i4"),
         ("admission", "i1"),
+        ("credit", "i1"),  # whether outcomes are paid with the decision
         # interface
         ("command", "i1"),
         ("done", "i1"),
@@ -61,6 +62,7 @@ ROW = np.dtype(
         ("shed", "f8"),
         ("latency_sum", "f8"),
         ("integral", "f8"),
+        ("credited", "f8", (3,)),  # on time, late and latency paid for outstanding requests
     ],
     align=True,
 )
@@ -178,6 +180,7 @@ class ClusterState:
         row["snapshot_interval"] = round(config.signal_interval_ms / step)
         row["capacity"] = config.queue_capacity
         row["admission"] = config.admission
+        row["credit"] = config.credit == "decision"
         row["request_count"] = count
         row["event_count"] = len(timeline)
         row["current"] = row["reroute_head"] = row["reroute_tail"] = NONE

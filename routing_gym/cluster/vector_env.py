@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -16,14 +15,13 @@ from routing_gym.cluster.engine import advance, start
 from routing_gym.cluster.env import InferenceCluster
 from routing_gym.cluster.metrics import METRICS, Horizon, episode_curves, episode_metrics
 from routing_gym.cluster.observation import observation_layout
-from routing_gym.cluster.spaces import action_space, observation_space
+from routing_gym.cluster.spaces import action_space, observation_space, reward_space
 from routing_gym.cluster.state import ClusterState
 from routing_gym.cluster.workload import EpisodeSource
 from routing_gym.common.buffer import Observation
 from routing_gym.common.commands import OBSERVE, SKIP, STEP
 from routing_gym.common.spaces import common_space
 from routing_gym.common.vector import RoutingVectorEnv, row_sources
-from routing_gym.rewards import CLUSTER_TERMS
 
 Given = Conditions | str | Path | Mapping[str, Any]
 
@@ -89,7 +87,7 @@ class InferenceClusterVector(RoutingVectorEnv):
         self.state = ClusterState(num_envs, first.replicas, most)
         self._buffer = np.zeros(self._layout.size, np.float32)
         if self.vector_reward:
-            self.reward_space = gym.spaces.Box(0.0, np.inf, (len(CLUSTER_TERMS),), np.float64)
+            self.reward_space = reward_space([source.config for source in unique])
 
     @property
     def undefined_metrics(self) -> dict[str, Any]:

@@ -222,6 +222,7 @@ def test_our_own_constants_are_marked() -> None:
         "max_requests",
         "rate_per_s",
         "reward_on",
+        "credit",
         "rtt_sigma",
         "edge_only_share",
         "outages",

@@ -238,6 +238,7 @@ def comments_on(key: str) -> str:
         "admission",
         "signal_interval_ms",
         "reward",
+        "credit",
     ],
 )
 def test_our_own_constants_are_marked(key: str) -> None:
@@ -361,6 +362,7 @@ ALTERNATIVES: dict[str, dict[str, Any]] = {
     "signal_interval_ms": {"signal_interval_ms": 20},
     "observation": {"observation": "router"},
     "reward": {"reward": [1, 2, 3, 4, 5]},
+    "credit": {"credit": "decision"},
     "scenario": {"scenario": "burst"},
     "events": event(),
     "scenarios": {"scenarios": {"mine": []}},
