@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from routing_agents.card import card
 from routing_agents.inference import Weights, weight_shapes
-from routing_agents.manifest import FAMILIES, LearnedError, Manifest
+from routing_agents.manifest import LearnedError, Manifest
 from routing_gym.common.config import ConfigError, validate
 from routing_gym.common.folders import replaced
 
@@ -100,7 +100,7 @@ def _manifest(place: Path) -> tuple[Manifest, Any]:
 
 def _check_inputs(path: Path, manifest: Manifest) -> None:
     """Check that the router was trained on the environment and the features of this version."""
-    family = FAMILIES[manifest.family]
+    family = manifest.due
     for field in ("environment", "observation"):
         found, due = getattr(manifest, field), getattr(family, field)
         if found != due:

@@ -63,7 +63,8 @@ class Manifest(FrozenModel):
         environment: the id that it was trained on.
         observation: what it reads: `router`, a cluster router's own records, or `request`.
         network, hidden, elements, admission: see `routing_agents.inference.Sizes`.
-        context_features, element_features: the names of its inputs, in order.
+        context_features, element_features: the names of its inputs, in order; the context of a router that
+            is told what is paid ends with `REWARD_FEATURES` of `routing_gym.cluster.features`.
         config: of the conditions that it was trained on.
         config_hash: of that config, by `routing_gym.common.config.config_hash`.
         command: what trained it.
@@ -104,6 +105,7 @@ class Manifest(FrozenModel):
         network: Literal["set", "mlp"],
         hidden: int,
         elements: int | None = None,
+        reward_features: bool = False,
         command: str,
         training: Mapping[str, Any],
         scores: Mapping[str, Mapping[str, float | None]],
@@ -116,6 +118,7 @@ class Manifest(FrozenModel):
             network: `set` or `mlp`.
             hidden: H.
             elements: N of an `mlp`.
+            reward_features: whether it is told the weights of the reward.
             command: the command line.
             training: what JSON can hold.
             scores: rows of numbers.
@@ -135,7 +138,8 @@ class Manifest(FrozenModel):
             "hidden": hidden,
             "elements": elements,
             "admission": isinstance(condition, ClusterConfig) and condition.admission,
-            "context_features": family.context_features,
+            "context_features": family.context_features
+            + (cluster_features.REWARD_FEATURES if reward_features else ()),
             "element_features": family.element_features,
             "config": config.model_dump(mode="json"),
             "config_hash": config_hash(config),
@@ -145,6 +149,19 @@ class Manifest(FrozenModel):
             "versions": {package: version(package) for package in ("routing-gym", "numpy", *packages)},
         }
         return validate(cls, described)
+
+    @property
+    def reward_features(self) -> bool:
+        """Whether it is told the weights of the reward."""
+        return not set(cluster_features.REWARD_FEATURES).isdisjoint(self.context_features)
+
+    @property
+    def due(self) -> Family:
+        """What it should see in this version, as its family does."""
+        family = FAMILIES[self.family]
+        if self.family != "cluster" or not self.reward_features:
+            return family
+        return family._replace(context_features=family.context_features + cluster_features.REWARD_FEATURES)
 
     @property
     def sizes(self) -> Sizes:

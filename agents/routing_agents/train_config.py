@@ -100,6 +100,7 @@ class TrainConfig(FrozenModel):
         env: the environment's id.
         env_kwargs: its arguments: `config`, and fields laid over it.
         vary: fields of its config and the values to cross; the rows share these conditions out in turn.
+        reward_features: whether the router is told the weights of the reward, so that they steer it.
         algorithm: a class of Stable-Baselines3 or sb3-contrib.
         rows: episodes side by side.
         steps: decisions in all; rounded up to whole updates.
@@ -120,6 +121,7 @@ class TrainConfig(FrozenModel):
     env: str
     env_kwargs: dict[str, Any]
     vary: Crossed = Field(default={})
+    reward_features: bool = False
     algorithm: Literal["PPO", "MaskablePPO", "A2C", "DQN"]
     rows: int = Field(ge=1, le=SEEDS_PER_RUN)
     steps: int = Field(ge=1)
@@ -140,6 +142,8 @@ class TrainConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
+        if self.reward_features and self.family != "cluster":
+            raise ValueError(f"reward_features = True: {self.env} has no weights of rewards to be told")
         self.algorithm_arguments()
         self.conditions()
         family = f"{self.family}/"

@@ -144,7 +144,13 @@ def build_model(config: TrainConfig) -> BaseAlgorithm:
     """Return a run's algorithm with its environments, before its first step."""
     set_random_seed(config.seed)
     conditions = config.row_conditions()
-    envs: Any = make_sb3_env(config.env, config.rows, config.first_seed, configs=conditions)
+    envs: Any = make_sb3_env(
+        config.env,
+        config.rows,
+        config.first_seed,
+        reward_weights=config.reward_features,
+        configs=conditions,
+    )
     features = envs.unwrapped.vector_env
     arguments = config.algorithm_arguments()
     if config.normalise_reward:
@@ -187,6 +193,7 @@ def _manifest(
         network=config.policy.network,
         hidden=config.policy.hidden,
         elements=network_of(policy).sizes.elements,
+        reward_features=config.reward_features,
         command=run.about()["command"],
         training={
             **config.model_dump(mode="json", exclude={"env", "env_kwargs", "policy", "evaluation"}),

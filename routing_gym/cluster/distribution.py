@@ -18,15 +18,18 @@ from routing_gym.common.config import (
     packaged,
     validate,
 )
+from routing_gym.rewards import cluster_weights
 
 Range = tuple[float, float]
+Weighting = str | tuple[float, float, float, float, float]
 
 
 class ClusterDistribution(FrozenModel):
     """A distribution of conditions: each reset of an environment samples a whole `ClusterConfig`.
 
     Ranges are uniform. Fields left out take the values of `configs/cluster/training.yaml`. A scenario's
-    events keep their order and are stretched over [start, start + duration].
+    events keep their order and are stretched over [start, start + duration]. Between two `rewards` an
+    episode pays (1 - w) · first + w · second, w uniform on [0, 1).
     """
 
     base: ClusterConfig
@@ -38,6 +41,7 @@ class ClusterDistribution(FrozenModel):
     event_duration_s: Range
     any_replica: bool
     shuffle_replicas: bool
+    rewards: tuple[Weighting, Weighting] | None
 
     @model_validator(mode="before")
     @classmethod
@@ -49,6 +53,13 @@ class ClusterDistribution(FrozenModel):
     def _ordered(cls, value: Range | None) -> Range | None:
         if value is not None and value[0] > value[1]:
             raise ValueError("the first number of a range must not exceed the second")
+        return value
+
+    @field_validator("rewards", mode="before")
+    @classmethod
+    def _known_weightings(cls, value: Any) -> Any:
+        for weighting in value if isinstance(value, (list, tuple)) else ():
+            ClusterConfig.create(reward=weighting)
         return value
 
     @model_validator(mode="after")
@@ -86,6 +97,11 @@ class ClusterDistribution(FrozenModel):
             )
         own = {key: value for key, value in overrides.items() if key in cls.model_fields}
         rest = {key: value for key, value in overrides.items() if key not in cls.model_fields}
+        if "reward" in rest and own.get("rewards", data.get("rewards")):
+            raise ConfigError(
+                f"reward = {rest['reward']!r}: the distribution draws it; name those it may draw between in "
+                "`rewards`, or set that to null"
+            )
         base = data.get("base", {})
         if isinstance(base, ClusterConfig):
             base = base.model_dump()
@@ -93,7 +109,7 @@ class ClusterDistribution(FrozenModel):
         return validate(cls, merge(data, own))
 
     def sample(self, rng: np.random.Generator) -> ClusterConfig:
-        """Draw a condition; always the same number of draws, whatever the ranges."""
+        """Draw a condition; always the same number of draws, one more with `rewards`, whatever the ranges."""
         rate, load, heterogeneity, start, duration = rng.random(5).tolist()
         scenario = self.scenarios[int(rng.integers(len(self.scenarios)))]
         offset = int(rng.integers(self.base.replicas))
@@ -101,12 +117,15 @@ class ClusterDistribution(FrozenModel):
         pattern = self.base.service_ms
         if self.shuffle_replicas:
             pattern = tuple(pattern[i % len(pattern)] for i in order)
+        # Last, so that all else is as without it.
+        reward: Any = self._mixed(self.rewards, rng.random()) if self.rewards else self.base.reward
         return self.base.model_copy(
             update={
                 "rate_per_s": _within(self.rate_per_s, rate),
                 "load": _within(self.load, load) if self.load else self.base.load,
                 "heterogeneity": _within(self.heterogeneity, heterogeneity),
                 "service_ms": pattern,
+                "reward": reward,
                 "scenario": scenario,
                 "scenarios": {
                     **self.base.scenarios,
@@ -119,6 +138,10 @@ class ClusterDistribution(FrozenModel):
                 },
             }
         )
+
+    def _mixed(self, rewards: tuple[Weighting, Weighting], w: float) -> tuple[float, ...]:
+        first, second = (cluster_weights(reward, self.base.deadline_ms) for reward in rewards)
+        return tuple((1.0 - w) * one + w * other for one, other in zip(first, second, strict=True))
 
     def _moved(
         self, events: tuple[Event, ...], start: float, duration: float, offset: int

@@ -49,6 +49,15 @@ CONTEXT_FEATURES: tuple[str, ...] = (
     "drain",  # time that they would take for all outstanding work together
     "eligible_share",  # of the replicas
 )
+# The weights of the reward terms, in the order of `rewards.CLUSTER_TERMS`: what a router may be told of what
+# is wanted, beside the context. Those of times are per deadline, and absolute values sum to 1.
+REWARD_FEATURES: tuple[str, ...] = (
+    "weight_on_time",
+    "weight_late",
+    "weight_shed",
+    "weight_latency",
+    "weight_outstanding",
+)
 # Where no replica is eligible the best one is that late, ms.
 _NEVER = np.float32(1e9)
 
@@ -81,7 +90,27 @@ def expected_work(
     return work * speed
 
 
-def cluster_features(observation: Mapping[str, NDArray[Any]], demand: tuple[Any, Any, Any]) -> Features:
+def reward_features(weights: Any, deadline: Any) -> NDArray[np.float32]:
+    """Return the features of a reward's weights, `REWARD_FEATURES`, in [-1, 1].
+
+    They stay the same when all weights are multiplied, or all times and the deadline are measured in another
+    unit. Where all weights are 0, so are they.
+
+    Args:
+        weights: (…, 5), of `rewards.CLUSTER_TERMS`: three per request, two per ms.
+        deadline: ms, a number or (…).
+    """
+    scaled = np.array(weights, np.float64)
+    scaled[..., 3:] *= np.asarray(deadline, np.float64)[..., None]
+    total = np.abs(scaled).sum(axis=-1, keepdims=True)
+    return np.divide(scaled, total, out=np.zeros_like(scaled), where=total > 0).astype(np.float32)
+
+
+def cluster_features(
+    observation: Mapping[str, NDArray[Any]],
+    demand: tuple[Any, Any, Any],
+    reward: NDArray[np.float32] | None = None,
+) -> Features:
     """Return the features of the replicas, `REPLICA_FEATURES`, and of the rest, `CONTEXT_FEATURES`.
 
     They come from the router's own records alone, what `observation="router"` shows. All but `deadline` stay
@@ -92,6 +121,7 @@ def cluster_features(observation: Mapping[str, NDArray[Any]], demand: tuple[Any,
         observation: of `InferenceCluster`, with any leading axes.
         demand: (a, b, c), ms per request, prompt token and output token, which an operator knows: numbers,
             or arrays with the leading axes (…) or as columns (…, 1).
+        reward: what `reward_features` made, (…, 5) or (5,), to go after the rest's as `REWARD_FEATURES`.
     """
     # Replicas go first and rows last: sums over replicas are then cheap.
     seen = {name: np.array(np.transpose(observation[name]), np.float32, order="C") for name in _FIELDS}
@@ -154,7 +184,11 @@ def cluster_features(observation: Mapping[str, NDArray[Any]], demand: tuple[Any,
         squash((backlog * pace).sum(axis=0), rate * deadline),
         eligible.mean(axis=0, dtype=np.float32),
     )
-    return stacked(elements, context)
+    features = stacked(elements, context)
+    if reward is None:
+        return features
+    told = np.broadcast_to(reward, (*features.context.shape[:-1], len(REWARD_FEATURES)))
+    return features._replace(context=np.concatenate([features.context, told], axis=-1))
 
 
 _FIELDS = (

@@ -157,6 +157,7 @@ def make_sb3_env(
     seed: int | None = None,
     features: bool = True,
     monitor: bool = True,
+    reward_weights: bool = False,
     **kwargs: Any,
 ) -> VecEnv:
     """Make an environment for Stable-Baselines3.
@@ -167,10 +168,16 @@ def make_sb3_env(
         seed: row i is first reset with seed + i.
         features: whether to show features (see `VectorFeatureObservation`) or the fields as they are.
         monitor: whether to count episode returns and lengths, with a VecMonitor.
+        reward_weights: whether features tell what is paid; see `VectorFeatureObservation`.
         kwargs: passed to `gym.make_vec`.
+
+    Raises:
+        ValueError: `reward_weights` without `features`, or of another environment than `InferenceCluster`.
     """
+    if reward_weights and not features:
+        raise ValueError("reward_weights = True: they are features; needs features = True")
     envs = gym.make_vec(env_id, num_envs=rows, autoreset_mode=AutoresetMode.SAME_STEP, **kwargs)
-    venv: VecEnv = SB3VecEnv(VectorFeatureObservation(envs) if features else envs)
+    venv: VecEnv = SB3VecEnv(VectorFeatureObservation(envs, reward_weights) if features else envs)
     if seed is not None:
         venv.seed(seed)
     return VecMonitor(venv) if monitor else venv

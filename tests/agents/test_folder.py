@@ -22,6 +22,7 @@ from routing_agents.manifest import FAMILIES, LearnedError, Manifest
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.distribution import ClusterDistribution
+from routing_gym.cluster.features import REWARD_FEATURES
 from routing_gym.common.config import ConfigError, config_hash
 from tests.agents.trained import describe, random_weights, save_random
 
@@ -100,6 +101,30 @@ def test_family_features_and_admission_follow_from_the_config() -> None:
 def test_what_cannot_be_described(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         describe(CONFIGS["cluster"], **fields)
+
+
+def test_a_router_that_is_told_what_is_paid(tmp_path: Path) -> None:
+    """Its context ends with the five weights, all of them and in this order."""
+    manifest = describe(CONFIGS["cluster"], reward_features=True)
+    plain = describe(CONFIGS["cluster"])
+    assert manifest.reward_features and not plain.reward_features
+    assert manifest.context_features == (*plain.context_features, *REWARD_FEATURES)
+    assert manifest.sizes.context == plain.sizes.context + 5
+    folder = tmp_path / "router"
+    save(folder, manifest, random_weights(manifest.sizes))
+    assert load(folder)[0] == manifest
+    assert f"{manifest.sizes.context} of the rest" in (folder / CARD).read_text()
+    whole = list(manifest.context_features)
+    for context, told in (
+        (whole[:-1], "context_features are not those of this version: it does not know weight_outstanding; "),
+        (
+            [*whole[:-2], whole[-1], whole[-2]],
+            "context_features[15] = 'weight_outstanding'; in this version ",
+        ),
+        ([*whole[-5:], *whole[:-5]], "context_features[0] = 'weight_on_time'; in this version it is 'deadl"),
+    ):
+        edit(folder, lambda content, context=context: content.update(context_features=context))
+        refused(folder, told)
 
 
 @pytest.fixture

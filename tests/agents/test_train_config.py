@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from routing_agents.train_config import TrainConfig
+from routing_gym.cluster.features import reward_features
 from routing_gym.common.config import ConfigError, config_names, load_yaml
 from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS
+from routing_gym.rewards import cluster_weights
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
@@ -84,6 +87,18 @@ def test_training_seeds_are_nobody_elses(seed: int, rows: int) -> None:
     assert TrainConfig.create("cluster-ppo", {"seed": seed}).first_seed == rows
 
 
+def test_rewards_vary_in_training_and_attainment_is_judged_where_it_is_paid_for() -> None:
+    config = TrainConfig.create("cluster-ppo-weights")
+    assert config.reward_features and not TrainConfig.create("cluster-ppo").reward_features
+    on_time, other = config.trained_on.rewards
+    assert on_time == "on_time"
+    latency = reward_features(cluster_weights("latency", 50), 50)
+    np.testing.assert_allclose(reward_features(other, 50), latency, rtol=1e-6)  # told alike
+    assert {condition.config.reward for condition in config.conditions()} == {"on_time"}
+    with pytest.raises(ConfigError, match=r"reward_features = True: .*CloudEdgeRequest-v0 has no weights of"):
+        TrainConfig.create("cloud-edge-ppo", {"reward_features": True})
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rows": 0}, "rows = 0: .*greater than or equal to 1"),
     ({"rows": 10_001}, "rows = 10001: .*less than or equal to 10000"),
@@ -96,7 +111,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"hyperparameters.n_steps": 1.5}, "hyperparameters.n_steps = 1.5: .*valid integer"),
     ({"hyperparameters.learning_rate": "lin_x"}, "hyperparameters.learning_rate = 'x': .*valid number"),
     ({"hyperparameters.gamma": "lin_1"}, "hyperparameters.gamma = 'lin_1': .*valid number"),
-    ({"rows": 255}, "hyperparameters.batch_size = 2048: must divide a rollout, rows × n_steps = 8160"),
+    (
+        {"rows": 255, "hyperparameters.n_steps": 32, "hyperparameters.batch_size": 2048},
+        "hyperparameters.batch_size = 2048: must divide a rollout, rows × n_steps = 8160",
+    ),
     ({"hyperparameters.batch_size": 1}, "hyperparameters.batch_size = 1: "),
     ({"env_kwargs.rate": 3}, "env_kwargs: ClusterConfig: rate is not a field"),
     ({"env_kwargs.config": "nope"}, "env_kwargs: no cluster config is named 'nope'"),
@@ -138,4 +156,5 @@ def test_shipped_files_read_as_in_rl_zoo() -> None:
     for name in config_names("agents"):
         ((env, fields),) = load_yaml("agents", name).items()
         assert env.startswith("routing_gym/")
-        assert yaml.safe_load(TrainConfig.create(name).to_yaml())[env].keys() == {"vary", *fields}
+        whole = yaml.safe_load(TrainConfig.create(name).to_yaml())[env]
+        assert whole.keys() == {"vary", "reward_features", *fields}

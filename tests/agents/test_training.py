@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from routing_gym import make_policy
+from routing_gym.cluster.features import REWARD_FEATURES
 from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, Condition, Router, make_jobs, run_jobs
 
 pytest.importorskip("stable_baselines3")
@@ -99,6 +100,19 @@ def test_training_seeds_are_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "make_sb3_env", spy)
     build_model(tiny(seed=2))
     assert seen == {"rows": 8, "seed": 1_020_000}
+
+
+def test_a_router_is_trained_and_kept_with_the_weights_of_its_reward(tmp_path: Path) -> None:
+    config = tiny("cluster-ppo-weights", steps=256)
+    outcome = train(config, tmp_path / "run", export=tmp_path / "router")
+    router = make_policy("cluster/learned", path=str(tmp_path / "router"), reward="latency")
+    assert router.manifest.context_features[-5:] == REWARD_FEATURES
+    assert router.manifest.config["rewards"][0] == "on_time"
+    assert router.manifest.training["reward_features"] is True
+    # It was judged by attainment where that is what it was told to want.
+    wanted = {"path": str(tmp_path / "router"), "reward": "on_time"}
+    played = callbacks.evaluate(config, Router("again", "cluster/learned", wanted))
+    assert played["all"]["attainment"] == outcome.best["attainment"]
 
 
 def test_a_run_folder_tells_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ SMALL = {"rows": 8, "policy.hidden": 16, "log_every": 250, **SHORT, **EVALUATION
 ROLLOUTS = {"hyperparameters.n_steps": 32, "hyperparameters.batch_size": 64}
 OWN: dict[str, dict[str, Any]] = {
     "cluster-ppo": ROLLOUTS,
+    "cluster-ppo-weights": ROLLOUTS,
     "cluster-maskable-ppo": ROLLOUTS,
     "cluster-a2c": {},
     "cluster-dqn": {

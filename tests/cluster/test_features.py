@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_gym.cluster.features import CONTEXT_FEATURES, REPLICA_FEATURES, cluster_features
+from routing_gym.cluster.features import (
+    CONTEXT_FEATURES,
+    REPLICA_FEATURES,
+    REWARD_FEATURES,
+    cluster_features,
+    reward_features,
+)
 from routing_gym.common.features import Features
+from routing_gym.rewards import CLUSTER_TERMS, cluster_weights
 from tests.cluster.cases import OWN, REPORTED
 from tests.environments import family, valid_actions
 
@@ -251,3 +258,53 @@ def test_equal_load_looks_alike_at_any_size() -> None:
     twice["arrival_gap"] = seen["arrival_gap"] / 2
     before, after = cluster_features(seen, DEMAND), cluster_features(twice, DEMAND)
     assert_close(after, Features(np.concatenate([before.elements] * 2, axis=-2), before.context))
+
+
+# What is paid
+
+
+def test_reward_features_by_hand() -> None:
+    """In the order of the terms; of 8 in all 1 is per late request, 4 = .08 · 50 per deadline of latency."""
+    pairs = zip(REWARD_FEATURES, CLUSTER_TERMS, strict=True)
+    assert all(name.removeprefix("weight_") in term for name, term in pairs)
+    found = reward_features([2, -1, 0, -0.08, 0.02], 50)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, [2 / 8, -1 / 8, 0, -4 / 8, 1 / 8])
+    # Rows of their own deadlines; nothing paid is nothing told.
+    rows = reward_features([[1, 0, 0, 0, 0], [0, 0, -10, -0.01, 0], [0] * 5], [50, 100, 50])
+    np.testing.assert_allclose(rows, [[1, 0, 0, 0, 0], [0, 0, -10 / 11, -1 / 11, 0], [0] * 5], rtol=1e-6)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=5),
+    st.floats(0.1, 1e4),
+    st.floats(1e-6, 1e6),
+)
+def test_reward_features_know_neither_units_nor_scale(
+    weights: list[float], deadline: float, scale: float
+) -> None:
+    found = reward_features(weights, deadline)
+    assert (np.abs(found) <= 1).all()
+    assert np.abs(found).sum() == pytest.approx(1.0 if any(weights) else 0.0, abs=1e-5)
+    assert (np.sign(found) * np.sign(weights) >= 0).all()
+    np.testing.assert_allclose(reward_features(np.array(weights) * scale, deadline), found, atol=1e-6)
+    in_other_unit = np.array(weights) / np.array([1, 1, 1, scale, scale])
+    np.testing.assert_allclose(reward_features(in_other_unit, deadline * scale), found, atol=1e-6)
+
+
+def test_a_named_weighting_is_the_same_at_any_deadline() -> None:
+    for name in ("on_time", "slo", "latency"):
+        one, other = (reward_features(cluster_weights(name, d), d) for d in (50.0, 200.0))
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_the_reward_goes_after_the_context_and_changes_nothing_else() -> None:
+    several = {name: np.stack([value] * 6).reshape(2, 3, -1) for name, value in hand_made().items()}
+    plain = cluster_features(several, DEMAND)
+    one = reward_features(cluster_weights("weighted", 50), 50)
+    own = reward_features(np.random.default_rng(0).normal(size=(2, 3, 5)), 50)
+    for reward in (one, own):
+        told = cluster_features(several, DEMAND, reward)
+        np.testing.assert_array_equal(told.elements, plain.elements)
+        np.testing.assert_array_equal(told.context[..., :-5], plain.context)
+        np.testing.assert_array_equal(told.context[..., -5:], np.broadcast_to(reward, (2, 3, 5)))

@@ -141,6 +141,106 @@ def test_rows_are_single_environments(env_id: str, configs: list[Any]) -> None:
     assert np.allclose(features[0], features[1]) == (env_id == REQUEST)
 
 
+MIXED: dict[str, Any] = {
+    "config": "training",
+    "rewards": ["on_time", [0.0, -1.0, 0.0, 0.0, -0.02]],
+    "warmup_s": 0.0,
+    "measured_s": 0.25,
+    "rate_per_s": [200, 300],
+}
+
+
+def told(configs: list[Any]) -> np.ndarray:
+    """Return what rows of these conditions show of their rewards, by hand: (1 - w, -w, 0, 0, -w) over all."""
+    w = np.array([1 - config.reward_weights[0] for config in configs])
+    rows = np.stack([1 - w, -w, 0 * w, 0 * w, -w], axis=1) / (1 + w)[:, None]
+    return rows.astype(np.float32)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_reward_weights_are_each_episode_s_own(mode: AutoresetMode) -> None:
+    """After the context, and of the episode that is seen: in its last observation still of that."""
+    rows = 3
+    envs = VectorFeatureObservation(
+        gym.make_vec(CLUSTER, num_envs=rows, autoreset_mode=mode, **MIXED), reward_weights=True
+    )
+    plain = VectorFeatureObservation(gym.make_vec(CLUSTER, num_envs=rows, autoreset_mode=mode, **MIXED))
+    width = len(plain.context_features)
+    assert envs.context_features == (*plain.context_features, *cluster.REWARD_FEATURES)
+    assert envs.single_observation_space.shape == (plain.single_observation_space.shape[0] + 5,)
+
+    def check(features: np.ndarray, usual: np.ndarray, configs: list[Any]) -> None:
+        np.testing.assert_array_equal(np.delete(features, np.s_[width : width + 5], axis=-1), usual)
+        np.testing.assert_allclose(features[..., width : width + 5], told(configs), atol=1e-6)
+
+    (features, infos), (usual, _) = envs.reset(seed=5), plain.reset(seed=5)
+    configs, seen, ended = envs.unwrapped.configs, set(), 0
+    for k in range(250):
+        assert envs.observation_space.contains(features)
+        check(features, usual, configs)
+        seen |= {config.reward for config in configs}
+        actions = valid_actions(infos["action_mask"], k)
+        features, _, _, over, infos = envs.step(actions)
+        usual, _, _, _, others = plain.step(actions)
+        ended += over.sum()
+        if mode is AutoresetMode.SAME_STEP:
+            for row in np.flatnonzero(over):
+                last, same = infos["final_obs"][row], others["final_obs"][row]
+                check(last[None], same[None], [configs[row]])
+                assert envs.unwrapped.configs[row].reward != configs[row].reward
+        if mode is AutoresetMode.DISABLED and over.any():
+            check(features, usual, configs)
+            options = {"reset_mask": over}
+            (features, infos), (usual, _) = envs.reset(options=options), plain.reset(options=options)
+        configs = envs.unwrapped.configs
+    assert len(seen) >= ended >= rows
+
+
+def test_reward_weights_of_a_single_environment() -> None:
+    """As of a row; also in copies, and after a state was set behind the wrapper's back."""
+    env = FeatureObservation(gym.make(CLUSTER, **MIXED), reward_weights=True)
+    envs = VectorFeatureObservation(
+        gym.make_vec(CLUSTER, num_envs=1, autoreset_mode=AutoresetMode.SAME_STEP, **MIXED),
+        reward_weights=True,
+    )
+    assert env.observation_space == envs.single_observation_space
+    assert env.context_features == envs.context_features
+    (alone, info), (rows, _) = env.reset(seed=3), envs.reset(seed=3)
+    over, episodes = False, 0
+    while episodes < 3:
+        if episodes == 0:
+            almost_over = envs.unwrapped.get_state()
+        np.testing.assert_allclose(rows[0], alone, rtol=1e-6, atol=1e-6)
+        action = int(info["action_mask"].argmax())
+        rows, _, _, _, infos = envs.step(np.array([action]))
+        alone, _, _, over, info = env.step(action)
+        if over:
+            episodes += 1
+            np.testing.assert_allclose(infos["final_obs"][0], alone, rtol=1e-6, atol=1e-6)
+            alone, info = env.reset()
+    # The end of the first episode again: its last observation shows its own weights, not the present one's.
+    envs.unwrapped.set_state(almost_over)
+    (config,) = envs.unwrapped.configs
+    _, _, _, over, infos = envs.step(envs.unwrapped.action_masks().argmax(axis=1))
+    width = len(envs.context_features)
+    assert over[0]
+    np.testing.assert_allclose(infos["final_obs"][0][width - 5 : width], told([config])[0], atol=1e-6)
+
+    spec = EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json())))
+    for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), gym.make(spec)):
+        assert_same(list(episode(other, seed=4)), list(episode(env, seed=4)))
+        assert other.context_features == env.context_features
+
+
+def test_reward_weights_are_the_cluster_s() -> None:
+    for wrapped in (
+        lambda: FeatureObservation(make_short(REQUEST), reward_weights=True),
+        lambda: VectorFeatureObservation(make_short_vector(REQUEST, 2), reward_weights=True),
+    ):
+        with pytest.raises(ValueError, match="reward_weights = True: only InferenceCluster pays by weights"):
+            wrapped()
+
+
 def test_a_distribution_does_not_vary_demand(tmp_path: Any) -> None:
     """So what a row's base condition says of it holds in every episode, of a trace too."""
     trace = tmp_path / "trace.csv"

@@ -348,3 +348,11 @@ def test_the_router_inside() -> None:
     np.testing.assert_array_equal(actions, inner.predict(observation, episode_start=np.ones(2, bool))[0])
     with pytest.raises(ValueError, match="seeds has 3 entries; there are 2 rows"):
         as_sb3(inner, seeds=[1, 2, 3]).predict(observation)
+
+
+def test_features_tell_what_is_paid() -> None:
+    venv = make_sb3_env(CLUSTER, 2, seed=0, reward_weights=True, configs=["default", {"reward": "latency"}])
+    paid = venv.reset()[:, 12:17]
+    np.testing.assert_allclose(paid, [[1, 0, 0, 0, 0], [0, 0, -10 / 11, -1 / 11, 0]], rtol=1e-6)
+    with pytest.raises(ValueError, match="reward_weights = True: they are features; needs features = True"):
+        make_sb3_env(CLUSTER, 2, features=False, reward_weights=True)
