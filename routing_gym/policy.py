@@ -146,7 +146,7 @@ def policy_class(name: str) -> type[Policy] | type[Yardstick]:
     return cls
 
 
-def make_policy(name: str, **params: Any) -> Any:
+def make_policy(name: str, /, **params: Any) -> Any:
     """Build a router by name.
 
     Args:

@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from routing_agents.folder import load
 from routing_agents.inference import Forward, Words, drawn, likeliest
 from routing_agents.manifest import LearnedError
+from routing_agents.walk import Walk
 from routing_baselines.cluster.sampling import splitmix64
 from routing_baselines.cluster.work import LeastWork
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.features import request_features
 from routing_gym.cluster.config import ClusterConfig
-from routing_gym.cluster.features import cluster_features
+from routing_gym.cluster.features import cluster_features, reward_features
 from routing_gym.common.features import Features
 from routing_gym.policy import Policy
+from routing_gym.rewards import cluster_weights
 
-# Routers that ship, as FAMILY/NAME.
+# Routers that ship, as FAMILY/NAME, and which of them serves what kind of condition.
 SHIPPED = Path(__file__).parent / "weights"
+DEFAULTS = SHIPPED / "defaults.yaml"
 
 
 def shipped(family: str) -> list[str]:
     """Return the names of the trained routers that ship for a family."""
     return sorted(path.parent.name for path in (SHIPPED / family).glob("*/manifest.json"))
+
+
+@cache
+def default_names(family: str) -> dict[str, str]:
+    """Return the name of the router that ships for each kind of condition of a family."""
+    names: dict[str, str] = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))[family]
+    return names
 
 
 class LearnedRouter(Policy):
@@ -49,7 +61,8 @@ class LearnedRouter(Policy):
         """Load a router.
 
         Args:
-            name: of one that ships; `default` where no path is given either.
+            name: of one that ships. Where no path is given either, `configure` takes the one that was trained
+                for such conditions.
             path: or a folder that `routing-gym train --export` wrote.
             seed: used where actions are drawn: `predict(…, deterministic=False)`.
 
@@ -59,15 +72,25 @@ class LearnedRouter(Policy):
         """
         if name is not None and path is not None:
             raise LearnedError(f"name = {name!r} and path = {str(path)!r}: give one of the two")
-        self.folder = self._shipped(name or "default") if path is None else Path(path)
-        self.manifest, weights = load(self.folder)
+        self.seed = seed
+        self._by_default = name is None and path is None
+        self._load(self._shipped(name or self._suited([])) if path is None else Path(path))
+
+    def _load(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest, weights = load(folder)
         if self.manifest.family != self.family:
             raise LearnedError(
                 f"{self.folder}: family = {self.manifest.family!r}; a {self.family}/learned needs "
                 f"{self.family!r}"
             )
-        self.seed = seed
+        self._weights = weights
         self._logits = Forward(self.manifest.sizes, weights)
+
+    @classmethod
+    @abstractmethod
+    def _suited(cls, configs: Sequence[Any]) -> str:
+        """Return the name of the shipped router that was trained for conditions such as these."""
 
     @classmethod
     def _shipped(cls, name: str) -> Path:
@@ -85,11 +108,15 @@ class LearnedRouter(Policy):
         return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64))[1]
 
     def configure(self, configs: Sequence[Any]) -> None:
-        """Check that the router fits each row's condition.
+        """Check that the router fits each row's condition; the default one is chosen to.
 
         Raises:
             LearnedError: it does not; says what differs.
         """
+        if self._by_default:
+            suited = self._shipped(self._suited(configs))
+            if suited != self.folder:
+                self._load(suited)
         for config in configs:
             if not isinstance(config, self.config_type):
                 raise LearnedError(
@@ -148,7 +175,7 @@ class Learned(LearnedRouter):
     """A trained router of the inference cluster.
 
     It sees the router's own records, and the demand coefficients, which `configure` takes over as an operator
-    knows them.
+    knows them; so it does the weights of the reward, if the router was trained to be told them.
     """
 
     family: ClassVar[str] = "cluster"
@@ -157,13 +184,39 @@ class Learned(LearnedRouter):
     mask_field: ClassVar[str] = "eligible"
     trained_by: ClassVar[str] = "cluster-ppo"
 
-    def __init__(self, name: str | None = None, path: str | Path | None = None, seed: int = 0) -> None:
-        """Load a router; see `LearnedRouter`."""
+    def __init__(
+        self,
+        name: str | None = None,
+        path: str | Path | None = None,
+        seed: int = 0,
+        reward: str | Sequence[float] | None = None,
+    ) -> None:
+        """Load a router.
+
+        Args:
+            name: see `LearnedRouter`.
+            path: see there.
+            seed: see there.
+            reward: what is wanted of a router that was trained to be told so: the name of a weighting, or
+                five weights. By default what the environment pays.
+
+        Raises:
+            LearnedError: as `LearnedRouter`, or there is a `reward` and the router is told of none.
+            ConfigError: `reward` is no weighting.
+        """
         super().__init__(name, path, seed)
         self._operator = LeastWork()
+        if reward is not None and not self.manifest.reward_features:
+            raise LearnedError(
+                f"{self.folder}: reward = {reward!r}: it was trained for one reward, not to be told another; "
+                "a config of training with reward_features: true makes one that is"
+            )
+        usual = ClusterConfig.create()
+        self._wanted = None if reward is None else usual.replace(reward=reward).reward
+        self._told = self._reward_features([usual])
 
     def configure(self, configs: Sequence[ClusterConfig]) -> None:
-        """Check that the router fits each row's condition, and take over its demand coefficients.
+        """Check that the router fits each row's condition, and take over its demand coefficients and reward.
 
         Raises:
             LearnedError: it does not fit; says what differs.
@@ -176,9 +229,27 @@ class Learned(LearnedRouter):
                     f"has admission = {config.admission}"
                 )
         self._operator.configure(configs)
+        self._told = self._reward_features(configs)
+
+    @classmethod
+    def _suited(cls, configs: Sequence[ClusterConfig]) -> str:
+        kind = "predicted"
+        if any(config.admission for config in configs):
+            kind = "admission"
+        elif configs and all(config.prediction_sigma is None for config in configs):
+            kind = "hidden"
+        return default_names(cls.family)[kind]
+
+    def _reward_features(self, configs: Sequence[ClusterConfig]) -> NDArray[np.float32] | None:
+        if not self.manifest.reward_features:
+            return None
+        rewards = [config.reward if self._wanted is None else self._wanted for config in configs]
+        weights = [cluster_weights(r, c.deadline_ms) for r, c in zip(rewards, configs, strict=True)]
+        rows = reward_features(weights, [config.deadline_ms for config in configs])
+        return rows[0] if (rows == rows[0]).all() else rows
 
     def _features(self, observation: Mapping[str, NDArray[Any]]) -> Features:
-        return cluster_features(observation, self._operator.demand)
+        return cluster_features(observation, self._operator.demand, self._told)
 
 
 class CloudEdgeLearned(LearnedRouter):
@@ -189,6 +260,21 @@ class CloudEdgeLearned(LearnedRouter):
     elements_field: ClassVar[str] = "destination_count"
     mask_field: ClassVar[str] = "legal"
     trained_by: ClassVar[str] = "cloud-edge-ppo"
+
+    def _load(self, folder: Path) -> None:
+        super()._load(folder)
+        self._walk = Walk(self.manifest.sizes, self._weights) if self.manifest.network == "set" else None
+
+    @classmethod
+    def _suited(cls, configs: Sequence[CloudEdgeConfig]) -> str:
+        return default_names(cls.family)["any"]
+
+    def assign_batches(self, observation: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+        """Return the choices for whole batches (…, R_max), in one compiled call; None if it is an mlp.
+
+        See `routing_gym.evaluation.sequential.Sequential`.
+        """
+        return None if self._walk is None else self._walk(observation)
 
     def _features(self, observation: Mapping[str, NDArray[Any]]) -> Features:
         return request_features(observation)

@@ -23,6 +23,10 @@ class Sequential(Policy):
     request of a row, as in the environment, and not at all over an empty window. Choices are passed on as
     they are; where one is not legal, the next legal destination in cyclic order bears the load.
 
+    A policy may do so itself, if it can do it faster: by a method `assign_batches(observation)` that returns
+    its deterministic choices for a batch observation, (…, R_max), or None where it cannot. They must be those
+    that it would make one by one, up to rounding, without moving its state.
+
     The policy's state must be None, or an array with one row per episode, or a tuple or dict of these.
     This router's own state is a pair: the policy's, and per row whether an episode has begun that has not
     had a request yet.
@@ -37,6 +41,7 @@ class Sequential(Policy):
     def __init__(self, policy: Policy) -> None:
         """Wrap a policy that predicts on observations of `CloudEdgeRequest`."""
         self.policy = policy
+        self._assign_batches = getattr(policy, "assign_batches", None)
         vars(self).update(family=policy.family, role=policy.role, max_rows=policy.max_rows)
 
     def initial_state(self, seeds: Sequence[int]) -> tuple[Any, NDArray[np.bool_]]:
@@ -70,6 +75,11 @@ class Sequential(Policy):
         count = int(np.prod(lead, dtype=np.int64))
         inner, waiting = self.initial_state(range(count)) if state is None else state
         start = waiting | np.reshape(False if episode_start is None else episode_start, -1)
+        if deterministic and self._assign_batches is not None:
+            whole = self._assign_batches(observation)
+            if whole is not None:
+                empty = ~(np.reshape(observation["active"], (count, slots)) > 0).any(axis=1)
+                return whole, (inner, start & empty)
         walk = _Walk({name: each.reshape(count, each.shape[-1]) for name, each in observation.items()})
         actions = np.zeros((count, slots), np.int64)
         for position in range(walk.requests.max(initial=0)):

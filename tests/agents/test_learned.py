@@ -15,19 +15,23 @@ from hypothesis import strategies as st
 
 import routing_gym
 from routing_agents import learned
-from routing_agents.folder import load
+from routing_agents.folder import load, save
 from routing_agents.inference import Forward, drawn, likeliest
 from routing_agents.learned import CloudEdgeLearned, Learned
 from routing_agents.manifest import LearnedError
 from routing_baselines.cluster.sampling import Random
 from routing_baselines.cluster.work import LeastWork
+from routing_gym.cli.options import routers_of
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.features import request_features
 from routing_gym.cluster.config import ClusterConfig
-from routing_gym.cluster.features import cluster_features
+from routing_gym.cluster.features import cluster_features, reward_features
 from routing_gym.cluster.observation import REPORTED_FIELDS
+from routing_gym.common.config import ConfigError
 from routing_gym.evaluation.runner import Condition, Router, make_jobs, run_jobs
-from tests.agents.trained import register, save_random
+from routing_gym.rewards import cluster_weights
+from routing_gym.wrappers import VectorFeatureObservation
+from tests.agents.trained import describe, register, save_random
 from tests.baselines.states import fits, observation, observations, random_observation, row
 
 SHAPES = st.sampled_from([(), (0,), (1,), (5,), (2, 3), (2, 1, 2)])
@@ -55,6 +59,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "cluster": save_random(place / "cluster", CLUSTER),
         "mlp": save_random(place / "mlp", CLUSTER, network="mlp", elements=3),
         "admission": save_random(place / "admission", ADMISSION),
+        "told": save_random(place / "told", CLUSTER, reward_features=True),
         "cloud_edge": save_random(place / "cloud_edge", CLOUD_EDGE),
         "cloud_edge mlp": save_random(place / "cloud_mlp", CLOUD_EDGE, network="mlp", elements=6),
     }
@@ -210,6 +215,114 @@ def test_each_row_s_demand_is_what_its_operator_knows(folders: dict[str, Path]) 
     assert not np.array_equal(found, forward(cluster_features(batch, LeastWork().demand)))
 
 
+WEIGHTINGS = ["on_time", "latency", [0.5, -1.0, 0.0, -0.004, 0.0], "weighted"]
+
+
+def test_what_is_paid_steers_a_router_that_is_told_so(folders: dict[str, Path]) -> None:
+    """Each row by what it pays, at its own deadline; before `configure` as the shipped config pays."""
+    batch = random_observation(np.random.default_rng(2), (40,), 3)
+    rows = [
+        CLUSTER.replace(reward=WEIGHTINGS[k % 4], deadline_ms=(40.0, 80.0)[k % 2], demand={"base_ms": 1 + k})
+        for k in range(40)
+    ]
+    manifest, weights = load(folders["told"])
+    forward = Forward(manifest.sizes, weights)
+
+    def due(k: int, config: ClusterConfig) -> np.ndarray:
+        reward = reward_features(config.reward_weights, config.deadline_ms)
+        return forward(cluster_features(row(batch, (k,)), config.demand.coefficients, reward))
+
+    router = Learned(path=folders["told"])
+    for config in (ClusterConfig.create(), CLUSTER.replace(reward="latency")):
+        router.configure([config])  # one condition for any number of rows
+        found = router._logits(router._features(batch))
+        np.testing.assert_allclose(found, [due(k, config) for k in range(40)], rtol=1e-5, atol=1e-6)
+        assert Learned(path=folders["told"]).predict(batch)[0].shape == (40,)
+        assert router.predict(row(batch, (0,)))[0].shape == ()
+    router.configure(rows)
+    found = router._logits(router._features(batch))
+    np.testing.assert_allclose(found, [due(k, rows[k]) for k in range(40)], rtol=1e-5, atol=1e-6)
+    assert np.array_equal(
+        Learned(path=folders["told"])._features(batch).context[..., -5:], np.tile([1, 0, 0, 0, 0], (40, 1))
+    )
+
+
+def test_what_an_operator_wants_goes_before_what_is_paid(folders: dict[str, Path]) -> None:
+    batch = random_observation(np.random.default_rng(3), (300,), 3)
+    chosen = {}
+    for name in ("on_time", "latency"):
+        paid = Learned(path=folders["told"])
+        paid.configure([CLUSTER.replace(reward=name)])
+        chosen[name] = paid.predict(batch)[0]
+        given_weights = cluster_weights(name, 50)
+        for reward in (name, list(given_weights), given_weights):
+            wanted = Learned(path=folders["told"], reward=reward)
+            assert wanted.predict(batch)[0].tolist() == chosen[name].tolist()
+            wanted.configure([CLUSTER.replace(reward="slo")])
+            assert wanted.predict(batch)[0].tolist() == chosen[name].tolist()
+    assert 10 < (chosen["on_time"] != chosen["latency"]).sum() < 290
+
+
+def test_a_weighting_that_is_none_or_of_no_use_is_refused(folders: dict[str, Path]) -> None:
+    with pytest.raises(LearnedError, match="reward = 'latency': it was trained for one reward, not to be to"):
+        Learned(path=folders["cluster"], reward="latency")
+    for wrong in ("speed", [1, 0], [1, 0, 0, 0, float("nan")]):
+        with pytest.raises(ConfigError, match=r"reward = .*: must be one of on_time, .*, or five weights"):
+            Learned(path=folders["told"], reward=wrong)
+
+
+def test_it_is_steered_on_the_command_line_too(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(monkeypatch, cluster__learned="routing_agents.learned:Learned")
+    (router,) = routers_of(f"learned:path={folders['told']}:reward=latency", "cluster")
+    assert router.params["reward"] == "latency"
+    plain = Router("plain", "cluster/learned", {"path": str(folders["told"])})
+    conditions = [Condition(name, CLUSTER.replace(reward=name)) for name in ("on_time", "latency")]
+    found = {
+        result.job.key[:2]: result.metrics["mean_latency_ms"]
+        for result in run_jobs(make_jobs([router, plain], conditions, [30_000]))
+    }
+    wanted = {found[router.label, name] for name in ("on_time", "latency")}
+    assert wanted == {found["plain", "latency"]} != {found["plain", "on_time"]}
+
+
+def test_torch_and_numpy_are_told_the_same(tmp_path: Path) -> None:
+    """Environment, features, network: what is trained is what is played, each row with its own reward."""
+    pytest.importorskip("torch", reason='needs torch: pip install "routing-gym[agents]"')
+    import torch
+
+    from routing_agents.networks import SetNetwork, router_weights
+
+    manifest = describe(CLUSTER, reward_features=True)
+    torch.manual_seed(0)
+    sizes = {name: getattr(manifest.sizes, name) for name in ("context", "element", "hidden", "admission")}
+    network = SetNetwork(**sizes)
+    with torch.no_grad():
+        network.logit.weight *= 100  # as after training, not nearly uniform
+    save(tmp_path / "router", manifest, router_weights(network))
+    configs = [CLUSTER.replace(reward=reward) for reward in WEIGHTINGS]
+    raw, envs = (
+        gym.make_vec("routing_gym/InferenceCluster-v0", num_envs=4, configs=configs) for _ in range(2)
+    )
+    features = VectorFeatureObservation(envs, reward_weights=True)
+    assert (features.context_features, features.element_features) == (
+        manifest.context_features,
+        manifest.element_features,
+    )
+    router = Learned(path=tmp_path / "router")
+    router.configure(raw.unwrapped.configs)
+    (seen, infos), (flat, _) = raw.reset(seed=0), features.reset(seed=0)
+    for _ in range(100):
+        with torch.no_grad():
+            due = network.logits(torch.as_tensor(flat)).numpy()
+        np.testing.assert_allclose(router._logits(router._features(seen)), due, atol=1e-5)
+        actions, _ = router.predict(seen, action_masks=infos["action_mask"])
+        seen, *_, infos = raw.step(actions)
+        flat, *_ = features.step(actions)
+    assert np.ptp(due, axis=1).max() > 0.1
+
+
 def test_draws_are_the_policy_s_own(folders: dict[str, Path]) -> None:
     router = Learned(path=folders["cluster"], seed=5)
     batch = random_observation(np.random.default_rng(1), (200,), 3)
@@ -358,23 +471,71 @@ def test_a_router_of_the_other_family_is_refused(folders: dict[str, Path]) -> No
 
 def test_shipped_routers_go_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned, "SHIPPED", tmp_path)
-    with pytest.raises(LearnedError, match="name = 'default': no learned cluster router of that name ships"):
-        Learned()
+    with pytest.raises(LearnedError, match="name = 'mine': no learned cluster router of that name ships"):
+        Learned("mine")
     with pytest.raises(
         LearnedError, match=r"none\); train one with `routing-gym train cloud-edge-ppo --export FO"
     ):
         CloudEdgeLearned()
-    save_random(tmp_path / "cluster" / "default", CLUSTER, seed=1)
+    save_random(tmp_path / "cluster" / "mine", CLUSTER, seed=1)
     save_random(tmp_path / "cluster" / "admission", ADMISSION, seed=2)
     (tmp_path / "cluster" / "notes").mkdir()
-    assert learned.shipped("cluster") == ["admission", "default"]
+    assert learned.shipped("cluster") == ["admission", "mine"]
     assert learned.shipped("cloud_edge") == []
-    assert not Learned().manifest.admission
+    assert not Learned("mine").manifest.admission
     assert Learned("admission").manifest.admission
-    with pytest.raises(LearnedError, match=r"name = '\.\./cluster/default': .* admission, default\)"):
-        Learned("../cluster/default")
-    with pytest.raises(LearnedError, match="name = 'default' and path = 'x': give one of the two"):
-        Learned("default", "x")
+    with pytest.raises(LearnedError, match=r"name = '\.\./cluster/mine': .* admission, mine\)"):
+        Learned("../cluster/mine")
+    with pytest.raises(LearnedError, match="name = 'mine' and path = 'x': give one of the two"):
+        Learned("mine", "x")
+
+
+def test_the_default_suits_the_condition() -> None:
+    """Where no router is named, `configure` takes what was trained for such conditions; a named one stays."""
+    known, hidden, rejecting = (
+        ClusterConfig.create(observation="router", **fields)
+        for fields in ({}, {"prediction_sigma": None}, {"admission": True})
+    )
+    names = learned.default_names("cluster")
+    router = Learned()
+    assert router.folder.name == names["predicted"]
+    for configs, kind in (
+        ([hidden, hidden], "hidden"),
+        ([known, hidden], "predicted"),
+        ([rejecting], "admission"),
+        ([known], "predicted"),
+    ):
+        router.configure(configs)
+        assert router.folder.name == names[kind]
+    named = Learned(names["predicted"])
+    named.configure([hidden])
+    assert named.folder.name == names["predicted"]
+    with pytest.raises(LearnedError, match="admission = False; the environment has admission = True"):
+        named.configure([rejecting])
+    assert CloudEdgeLearned().folder.name == learned.default_names("cloud_edge")["any"]
+
+
+@pytest.mark.parametrize("family", ["cluster", "cloud_edge"])
+def test_what_ships_is_whole_and_the_best_is_the_default(family: str) -> None:
+    """Every router loads, is below 1 MB, reads what a proxy knows, and was chosen on development seeds."""
+    cls: Any = {"cluster": Learned, "cloud_edge": CloudEdgeLearned}[family]
+    higher = family == "cluster"
+    measure = "attainment" if higher else "objective"
+    scores: dict[str, float] = {}
+    for name in learned.shipped(family):
+        router = cls(name)
+        files = sorted(path.name for path in router.folder.iterdir())
+        assert files == ["README.md", "manifest.json", "weights.safetensors"]
+        assert sum(path.stat().st_size for path in router.folder.iterdir()) < 1_000_000
+        assert router.manifest.observation == ("router" if higher else "request")
+        score = router.manifest.scores["development seeds, this router"][measure]
+        assert score is not None
+        scores[name] = score if higher else -score
+    assert len(scores) >= 3
+    for name in learned.default_names(family).values():
+        same = [score for other, score in scores.items() if other.split("-")[0] == name.split("-")[0]]
+        assert len(same) == 3
+        assert scores[name] == max(same)
 
 
 def test_registered_as_any_other_router(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
