@@ -15,7 +15,7 @@ COMPARE = $(BIN)/routing-gym compare
 # A second run replaces the first, unless it goes on with it.
 AGAIN = $(if $(findstring --resume,$(ARGS)),,--overwrite)
 
-.PHONY: help compare compare-cluster compare-cloud-edge bench test test-slow test-all lint format clean
+.PHONY: help compare compare-cluster compare-cloud-edge study-learned bench test test-slow test-all lint format clean
 .NOTPARALLEL:
 
 help: ## list these verbs
@@ -28,6 +28,9 @@ compare-cluster: $(VENV)/.plots ## compare the routers of the inference cluster
 
 compare-cloud-edge: $(VENV)/.plots ## compare the routers of cloud–edge batches
 	$(COMPARE) cloud-edge --out results/cloud-edge $(AGAIN) $(ARGS)
+
+study-learned: $(VENV)/.plots ## hold the trained routers against the others, part by part
+	$(BIN)/routing-gym study-learned --out results/learned $(AGAIN) $(ARGS)
 
 bench: $(VENV)/.quality ## print how fast the environments are on this machine
 	$(BIN)/routing-gym bench $(ARGS)
@@ -87,8 +90,8 @@ $(VENV)/.quality: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $(VENV)/.plots $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots,optimal,quality,render,dev] into $(VENV) (about a minute the first time)"
+	@echo "Installing routing-gym[plots,optimal,quality,render,agents,scale,dev] into $(VENV) (minutes the first time: torch is large)"
 	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots,optimal,quality,render,dev]"
+	@$(PIP) -e ".[plots,optimal,quality,render,agents,scale,dev]"
 	@touch $(VENV)/.created
 	@touch $(VENV)/.plots $(VENV)/.quality $@
