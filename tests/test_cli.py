@@ -186,7 +186,7 @@ def test_the_defaults_are_the_sources_protocol(asked: Callable[..., Compared]) -
     compared = asked()
     assert compared.family == "cluster"
     documented = ["round_robin", "least_queue", "latency_aware", "adaptive"]
-    ours = ["least_work", "deadline_aware", "clairvoyant", "bound"]
+    ours = ["least_work", "deadline_aware", "learned", "clairvoyant", "bound"]
     assert [one.label for one in compared.routers] == documented + ours
     assert [one.name for one in compared.routers] == [f"cluster/{name}" for name in documented + ours]
     assert all(one.params == {} for one in compared.routers)

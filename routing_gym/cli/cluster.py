@@ -24,7 +24,7 @@ from routing_gym.common.config import ConfigError, load_yaml
 from routing_gym.evaluation.runner import Condition
 
 SCENARIOS = ("steady", "burst", "straggler", "failure")
-ROUTERS = "round_robin,least_queue,latency_aware,adaptive,least_work,deadline_aware,clairvoyant,bound"
+ROUTERS = "round_robin,least_queue,latency_aware,adaptive,least_work,deadline_aware,learned,clairvoyant,bound"
 
 
 def compare_cluster(

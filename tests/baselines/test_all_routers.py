@@ -19,9 +19,8 @@ from routing_gym.cluster.observation import REPORTED_FIELDS
 from routing_gym.cluster.vector_env import InferenceClusterVector
 from routing_gym.policy import Policy, Yardstick, policy_class
 from tests.baselines.states import Observation, fits, observations, row
-from tests.registry import playable
 
-NAMES = playable("cluster")
+NAMES = routing_gym.list_policies("cluster")
 POLICIES = [name for name in NAMES if issubclass(policy_class(name), Policy)]
 ROUTERS = [(name, {}) for name in POLICIES if policy_class(name).role == "router"]
 BOUNDS = [name for name in NAMES if issubclass(policy_class(name), Yardstick)]

@@ -17,12 +17,15 @@ from routing_gym.cluster.metrics import METRICS
 from routing_gym.evaluation.results import make_plan
 from routing_gym.evaluation.runner import Condition, Job, Result, Router, make_jobs
 from routing_gym.policy import GROUP, Policy, Yardstick
-from tests.registry import playable
 
 SHORT = {"warmup_s": 0.125, "measured_s": 0.375}
 # The registry as the package brings it, whatever else is installed beside it.
-CLUSTER_ROUTERS = [name for name in playable("cluster") if registry.policy_class(name).role == "router"]
-CLUSTER_YARDSTICKS = [name for name in playable("cluster") if registry.policy_class(name).role == "yardstick"]
+CLUSTER_ROUTERS = [
+    name for name in registry.list_policies("cluster") if registry.policy_class(name).role == "router"
+]
+CLUSTER_YARDSTICKS = [
+    name for name in registry.list_policies("cluster") if registry.policy_class(name).role == "yardstick"
+]
 
 
 def condition(name: str = "steady", **fields: Any) -> Condition:
