@@ -22,6 +22,7 @@ from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.features import request_features
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.features import cluster_features, reward_features
+from routing_gym.common.config import packaged
 from routing_gym.common.features import Features
 from routing_gym.policy import Policy
 from routing_gym.rewards import cluster_weights
@@ -267,7 +268,13 @@ class CloudEdgeLearned(LearnedRouter):
 
     @classmethod
     def _suited(cls, configs: Sequence[CloudEdgeConfig]) -> str:
-        return default_names(cls.family)["any"]
+        """Go by the nodes; on a catalogue that no router was trained on, the first one plays."""
+        nodes = {node.name for config in configs for node in config.catalogue.nodes}
+        for catalogue, name in default_names(cls.family).items():
+            known = packaged(cls.family, catalogue)["catalogue"]["nodes"]
+            if nodes <= {node["name"] for node in known}:
+                return name
+        return next(iter(default_names(cls.family).values()))
 
     def assign_batches(self, observation: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | None:
         """Return the choices for whole batches (…, R_max), in one compiled call; None if it is an mlp.

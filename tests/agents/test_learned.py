@@ -512,7 +512,10 @@ def test_the_default_suits_the_condition() -> None:
     assert named.folder.name == names["predicted"]
     with pytest.raises(LearnedError, match="admission = False; the environment has admission = True"):
         named.configure([rejecting])
-    assert CloudEdgeLearned().folder.name == learned.default_names("cloud_edge")["any"]
+    batches = CloudEdgeLearned()
+    for name, shipped in learned.default_names("cloud_edge").items():
+        batches.configure([CloudEdgeConfig.create(name), CloudEdgeConfig.create(name, replicate=2)])
+        assert batches.folder.name == shipped
 
 
 @pytest.mark.parametrize("family", ["cluster", "cloud_edge"])
