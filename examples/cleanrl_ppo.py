@@ -107,6 +107,7 @@ envs = VectorFeatureObservation(
         autoreset_mode=AutoresetMode.SAME_STEP,
         config="training",  # a random condition at each reset
         observation="router",  # what a proxy in front of real servers can know
+        credit="decision",  # an outcome is paid at its own decision, not when it completes
     )
 )
 first, info = envs.reset(seed=TRAINING_SEEDS_FROM + SEEDS_PER_RUN * args.seed)

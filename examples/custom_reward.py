@@ -11,8 +11,11 @@ and the integral of the number outstanding (both ms). A reward is
 3. the terms themselves: the `mo-` twin returns them as a vector, for multi-objective learning.
 
 The environment is the same under all of them, and so is the episode of a seed: only what is paid differs, and
-with it which router is best. To train on one, give `reward=[...]` to `make_sb3_env`, or put the wrapper below
-`FeatureObservation`; `examples/sb3_train.py` shows the rest.
+with it which router is best. To train on one, give `reward=[...]` to `make_sb3_env`; a wrapper goes below
+`FeatureObservation`, one environment at a time, for Stable-Baselines3 as
+
+    make = lambda: FeatureObservation(SquaredLatency(gym.make(ENV, config="training", observation="router")))
+    PPO("MlpPolicy", DummyVecEnv([make] * 4))
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ ROUTERS = ("round_robin", "least_queue", "adaptive", "deadline_aware")
 FIRST_SEED = 10_000
 
 # Of on time, late, shed, latency (ms), outstanding (ms): a late answer is worth half of one on time, a lost
-# one costs five, and each second of waiting a fifth.
+# one costs five, and each second of latency a fifth.
 WEIGHTS = [1.0, 0.5, -5.0, -0.0002, 0.0]
 
 

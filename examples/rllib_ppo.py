@@ -64,7 +64,8 @@ class MaskedModule(DefaultPPOTorchRLModule):
 
 def make_env(config: dict[str, Any]) -> gym.Env[Any, Any]:
     """Return one environment, as RLlib's runners ask for it."""
-    return FeatureObservation(gym.make(ENV, config="training", observation="router"))
+    # An outcome is paid at its own decision, not when it completes.
+    return FeatureObservation(gym.make(ENV, config="training", observation="router", credit="decision"))
 
 
 def attainment(router: Any, learned: bool, **condition: Any) -> float:

@@ -61,7 +61,14 @@ parser.add_argument("--out", type=Path, default=Path("sb3_router.zip"))
 args = parser.parse_args()
 
 first_seed = TRAINING_SEEDS_FROM + SEEDS_PER_RUN * args.seed
-envs = make_sb3_env(ENV, args.rows, first_seed, config="training", observation="router")
+envs = make_sb3_env(
+    ENV,
+    args.rows,
+    first_seed,
+    config="training",
+    observation="router",
+    credit="decision",  # an outcome is paid at its own decision, not when it completes
+)
 algorithm = {"PPO": PPO, "MaskablePPO": MaskablePPO}[args.algorithm]
 model: Any = algorithm(
     "MlpPolicy",

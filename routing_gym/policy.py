@@ -64,6 +64,14 @@ class Policy(ABC):
         """Return the state of as many rows as there are seeds; None for a router without state."""
         return None
 
+    @classmethod
+    def variant(cls, config: Any) -> str | None:
+        """Return which variant of the router plays a condition; None where there is only one.
+
+        Conditions of different variants are not played side by side, as `configure` chooses one for all rows.
+        """
+        return None
+
     def configure(self, configs: Sequence[Any]) -> None:  # noqa: B027 (a hook that few routers need)
         """Learn what an operator knows in advance: the condition of each row, never its workload.
 

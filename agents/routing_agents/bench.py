@@ -54,6 +54,7 @@ def _batch(name: str, seconds: float) -> float:
     router = make_policy(f"cloud_edge/{name}")
     env = gym.make(BATCH, config="testbed-6node", requests=REQUESTS)
     router = Sequential(router) if router.acts_on == "request" else router
+    router.configure([env.unwrapped.config])  # type: ignore[attr-defined]
     return _decision(router, [env.reset(seed=seed)[0] for seed in range(BATCHES)], seconds)
 
 

@@ -89,6 +89,11 @@ class LearnedRouter(Policy):
         self._logits = Forward(self.manifest.sizes, weights)
 
     @classmethod
+    def variant(cls, config: Any) -> str:
+        """Return the name of the default router for a condition."""
+        return cls._suited([config])
+
+    @classmethod
     @abstractmethod
     def _suited(cls, configs: Sequence[Any]) -> str:
         """Return the name of the shipped router that was trained for conditions such as these."""
@@ -146,12 +151,18 @@ class LearnedRouter(Policy):
         Masks go before what the observation shows as eligible or legal, for the network's inputs too.
 
         Raises:
-            LearnedError: its network is an mlp for another number of elements.
+            LearnedError: its network is an mlp for another number of elements; or the default router was not
+                told by `configure` that it may reject requests.
         """
         shown = np.asarray(observation[self.mask_field])
         count = shown.shape[-1]
         self._check_elements(count)
         masks = shown > 0 if action_masks is None else np.asarray(action_masks, bool)
+        if self._by_default and masks.shape[-1] > count + self.manifest.admission:
+            raise LearnedError(
+                f"{self.folder}: was trained with admission = False, and these masks offer to reject: call "
+                "configure with the environment's conditions, which takes the router that suits them"
+            )
         offered = masks[..., :count]
         logits = self._logits(self._features({**observation, self.mask_field: offered}))
         # Where none may be chosen, as in a closing observation, something must be returned.
@@ -199,7 +210,8 @@ class Learned(LearnedRouter):
             path: see there.
             seed: see there.
             reward: what is wanted of a router that was trained to be told so: the name of a weighting, or
-                five weights. By default what the environment pays.
+                five weights. By default what the conditions given to `configure` pay; where a distribution
+                draws `rewards`, configure anew with each episode.
 
         Raises:
             LearnedError: as `LearnedRouter`, or there is a `reward` and the router is told of none.
@@ -210,7 +222,7 @@ class Learned(LearnedRouter):
         if reward is not None and not self.manifest.reward_features:
             raise LearnedError(
                 f"{self.folder}: reward = {reward!r}: it was trained for one reward, not to be told another; "
-                "a config of training with reward_features: true makes one that is"
+                "name one with reward_features, such as weighted, or train one"
             )
         usual = ClusterConfig.create()
         self._wanted = None if reward is None else usual.replace(reward=reward).reward
@@ -270,11 +282,12 @@ class CloudEdgeLearned(LearnedRouter):
     def _suited(cls, configs: Sequence[CloudEdgeConfig]) -> str:
         """Go by the nodes; on a catalogue that no router was trained on, the first one plays."""
         nodes = {node.name for config in configs for node in config.catalogue.nodes}
-        for catalogue, name in default_names(cls.family).items():
-            known = packaged(cls.family, catalogue)["catalogue"]["nodes"]
-            if nodes <= {node["name"] for node in known}:
+        names = default_names(cls.family)
+        for catalogue, name in names.items():
+            known = {node["name"] for node in packaged(cls.family, catalogue)["catalogue"]["nodes"]}
+            if nodes and nodes <= known:
                 return name
-        return next(iter(default_names(cls.family).values()))
+        return next(iter(names.values()))
 
     def assign_batches(self, observation: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | None:
         """Return the choices for whole batches (…, R_max), in one compiled call; None if it is an mlp.

@@ -19,6 +19,7 @@ from routing_agents.train_config import TRAINING_SEEDS_FROM
 from routing_gym.cli.options import routers_of, seeds_of
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cluster.config import ClusterConfig
+from routing_gym.cluster.distribution import Weighting
 from routing_gym.cluster.workload import make_workload
 from routing_gym.common.config import ConfigError, FrozenModel, load_yaml, merge, validate
 from routing_gym.evaluation.compare import compare
@@ -55,12 +56,12 @@ class Steered(FrozenModel):
 
     Attributes:
         router: the router; it takes a parameter `reward`.
-        rewards: two weightings (`routing_gym.rewards`), a and b.
+        rewards: two weightings (`routing_gym.rewards`), a and b, by name or as five weights.
         shares: w; what is paid is (1 - w)·a + w·b.
     """
 
     router: str
-    rewards: tuple[str, str]
+    rewards: tuple[Weighting, Weighting]
     shares: Annotated[tuple[float, ...], Field(min_length=1)]
 
     def label(self, share: float) -> str:
@@ -70,7 +71,7 @@ class Steered(FrozenModel):
     def routers(self, deadline_ms: float) -> list[Router]:
         """Return one router for each share."""
         (base,) = routers_of(self.router, "cluster")
-        first, second = (np.array(cluster_weights(name, deadline_ms)) for name in self.rewards)
+        first, second = (np.array(cluster_weights(reward, deadline_ms)) for reward in self.rewards)
         return [
             Router(
                 self.label(share),
@@ -313,16 +314,27 @@ def _weights(
     found = {}
     for router in routers:
         try:
-            policy = make_policy(router.name, **router.params)
-            if not isinstance(policy, LearnedRouter):
-                continue
-            policy.configure([condition.config for condition in conditions])
+            fingerprint = weights_hash(router, [condition.config for condition in conditions])
         except LearnedError as error:
             raise LearnedError(
                 f"part {name}: router {router.label}: {error}; one for this part is trained by `{part.train}`"
             ) from error
-        found[router.label] = file_hash(policy.folder / WEIGHTS)
+        if fingerprint is not None:
+            found[router.label] = fingerprint
     return found
+
+
+def weights_hash(router: Router, configs: Sequence[Any]) -> str | None:
+    """Return the SHA-256 of the weights that a router plays these conditions with; None of untrained ones.
+
+    Raises:
+        LearnedError: its folder is missing, damaged, or not for such conditions.
+    """
+    policy = make_policy(router.name, **router.params)
+    if not isinstance(policy, LearnedRouter):
+        return None
+    policy.configure(configs)
+    return file_hash(policy.folder / WEIGHTS)
 
 
 def _select(

@@ -133,7 +133,8 @@ def _frontier(path: Path, results: Results, other: Results | None) -> Path:
     assert steered is not None
     shares = {steered.label(share): f"w = {share:g}" for share in steered.shares}
     texts = [*shares.values()]
-    named = {texts[0], texts[len(texts) // 2], texts[-1]}
+    # The ends only, on either side of the curve: it may be short.
+    named = {texts[0]: (-8, 3, "right"), texts[-1]: (-8, -9, "right")}
     trained = other.part.routers.trained if other else ()
     at = {router: _place(results, router) for router in results.roles if router != BOUND}
     figure, panels = grid(2, 5.4, 4.2)
@@ -144,7 +145,10 @@ def _frontier(path: Path, results: Results, other: Results | None) -> Path:
         (handles["one router, any w"],) = panel.plot(*curve[shown].T, "-o", color=TRAINED, lw=1.4, ms=4)
         for (x, y), text in zip(curve, shares.values(), strict=True):
             if math.isfinite(x) and text in named:
-                panel.annotate(text, (x, y), xytext=(5, -10), textcoords="offset points", fontsize=8)
+                right, up, side = named[text]
+                panel.annotate(
+                    text, (x, y), xytext=(right, up), textcoords="offset points", ha=side, fontsize=8
+                )
         points = [router for router in at if router not in shares]
         for k, router in enumerate(points):
             colour, marker = OTHERS[k % len(OTHERS)], "sv^P<>"[k % 6]

@@ -17,11 +17,13 @@ from routing_agents.study_scores import (
     median_over_conditions,
     share_of_way,
 )
+from routing_gym.cluster.distribution import Weighting
 from routing_gym.common.percentiles import nearest_rank
 from routing_gym.evaluation.presentations import DASH, INFINITE
 from routing_gym.evaluation.report import FEW_SEEDS, PRESENTATIONS, Sheet, markdown_table
 from routing_gym.evaluation.results import ResultsError
 from routing_gym.evaluation.statistics import Estimate, bootstrap_mean, paired_difference
+from routing_gym.rewards import CLUSTER_WEIGHTINGS, cluster_weights
 
 BEGIN, END = "<!-- study-learned: begin -->", "<!-- study-learned: end -->"
 COMMAND = "routing-gym study-learned"
@@ -31,8 +33,9 @@ MEAN = "mean of {} trained"
 HOW_TO_READ = (
     "Intervals are 95 % bootstraps over the seeds of episodes, which all conditions and routers share; Δ is "
     "the mean of paired differences, a tie where its interval holds 0. The rows of single trained routers "
-    "are training seeds of one method, and the row of their mean says what the method is worth. Yardsticks "
-    "(italic) know more than a router can, or are bounds."
+    "are training seeds of one method, and the row of their mean says what the method is worth. Intervals "
+    "are of these training seeds, their networks held fixed; how far training seeds spread is in each "
+    "section's first finding. Yardsticks (italic) know more than a router can, or are bounds."
 )
 CLUSTER_COLUMNS = (
     "Attainment: on time / all arrivals, mean over conditions and seeds. Way: the share of the way from "
@@ -43,10 +46,11 @@ CLUSTER_COLUMNS = (
 )
 CLOUD_EDGE_COLUMNS = (
     "J: what a batch costs within fixed bounds, mean over conditions and seeds; less is better. Loss: "
-    "quality loss per request. Latency: from arrival to answer, mean and p99. Backlog: the largest that a "
-    "window leaves behind, mean (most) over windows. Decision: time to assign a batch of {batch} requests, "
-    "mean and p95 over the {count} such batches, the {routers} routers taking turns; it depends on the "
-    "machine and on what else runs there."
+    "quality loss per request. Latency: from arrival to answer, mean and p99. Requests that still wait at an "
+    "episode's end are in none of these figures. Backlog: the longest of any destination when a window has "
+    "passed, mean (largest) over windows. Decision: time to assign a batch of {batch} requests, median and "
+    "p95 over the {count} such batches, the {routers} routers taking turns; it depends on the machine and on "
+    "what else runs there."
 )
 
 
@@ -97,9 +101,8 @@ def findings(results: Results) -> list[str]:
     if len(each) > 1:
         spread = ", ".join(f"{show.scale * value:.{decimals}f}" for value in sorted(each))
         deviation = show.scale * float(np.std(each, ddof=1))
-        lines.append(
-            f"The {len(each)} training seeds reach {spread}; standard deviation {deviation:.{decimals}f}."
-        )
+        shown = np.format_float_positional(deviation, 2, unique=False, fractional=False, trim="-")
+        lines.append(f"The {len(each)} training seeds reach {spread}; standard deviation {shown}.")
     best = _best_documented(results)
     against = [results.record["reference"], *part.also, *([best] if best else [])]
     for router in dict.fromkeys(against):
@@ -148,8 +151,9 @@ def _about(name: str, results: Results) -> str:
         f"seed{'s' * (len(seeds) > 1)} ({_span(seeds)}), {versions}."
     )
     if part.steered is not None:
-        first, second = part.steered.rewards
-        text += f" The router is told what is paid: w is the share of `{second}`, the rest is `{first}`."
+        deadline_ms = results.conditions[0]["config"]["deadline_ms"]
+        first, second = (_weighting(reward, deadline_ms) for reward in part.steered.rewards)
+        text += f" The router is told what is paid: w is the share of {second}, the rest is {first}."
     if part.load_of_replicas is not None:
         text += (
             f" Rates are those of {part.load_of_replicas} replicas; here they are higher, for the same load. "
@@ -165,6 +169,8 @@ def _about(name: str, results: Results) -> str:
             f" Reference: {results.record['reference']}, the best on development seeds "
             f"{_span(selection['seeds'])} ({show.score}, {show.mean}: {scores})."
         )
+    if results.outdated:
+        text += " Played with other weights than those of today; play it again."
     if len(seeds) < FEW_SEEDS:
         text += f" So few seeds give no interval of 95 %; take {FEW_SEEDS} at least."
     overlapping = [
@@ -191,6 +197,19 @@ def _columns(results: Results) -> str:
         count=len(_decisions(results, reference)),
         routers=len(results.roles),
     )
+
+
+def _weighting(reward: Weighting, deadline_ms: float) -> str:
+    """Return what to call a weighting: its name, its share of a named one, or its weights."""
+    if isinstance(reward, str):
+        return f"`{reward}`"
+    weights = np.array(reward)
+    for name in CLUSTER_WEIGHTINGS:
+        named = np.array(cluster_weights(name, deadline_ms))
+        share = float(weights @ named / (named @ named))
+        if share > 0.0 and np.allclose(weights, share * named):
+            return f"{share:g} × `{name}`"
+    return f"the weights {', '.join(f'{weight:g}' for weight in reward)}"
 
 
 def _span(seeds: Sequence[int]) -> str:
@@ -287,7 +306,8 @@ def _cloud_edge(results: Results) -> list[str]:
         cells.append("{} ({})".format(*_backlog(results, routers)))
         times = np.concatenate([_decisions(results, router) for router in routers])
         p95 = nearest_rank(np.sort(times), 95, len(times)) if len(times) else None
-        rows.append([*cells, _number(defined_mean(times), 1.0, 3), _number(p95, 1.0, 3)])
+        median = float(np.median(times)) if len(times) else None
+        rows.append([*cells, _number(median, 1.0, 3), _number(p95, 1.0, 3)])
     yardsticks = [yardstick for _, yardstick, _ in _rows(results)]
     lines = [*markdown_table(Sheet("", tuple(headers), rows, yardsticks)), ""]
     lines += [*(f"- {finding}" for finding in findings(results)), ""]
@@ -331,14 +351,15 @@ def _difference(name: str, to: str, mine: Floats, other: Floats, scale: float, d
 
 
 def _signed(estimate: Estimate, scale: float, decimals: int) -> str:
-    value, low, high = (f"{scale * number:+.{decimals}f}".replace("inf", INFINITE) for number in estimate)
-    return f"{value} [{low}, {high}]"
+    return _interval(estimate, scale, decimals, "+")
 
 
-def _interval(estimate: Estimate | None, scale: float, decimals: int) -> str:
+def _interval(estimate: Estimate | None, scale: float, decimals: int, sign: str = "") -> str:
     if estimate is None:
         return DASH
-    value, low, high = (f"{scale * number:.{decimals}f}" for number in estimate)
+    # What rounds to -0.0 is shown as 0.0.
+    rounded = (round(scale * number, decimals) + 0.0 for number in estimate)
+    value, low, high = (f"{number:{sign}.{decimals}f}".replace("inf", INFINITE) for number in rounded)
     return f"{value} [{low}, {high}]"
 
 

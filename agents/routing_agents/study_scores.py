@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_agents.study import RECORD, Part
+from routing_agents.manifest import LearnedError
+from routing_agents.study import RECORD, Part, weights_hash
+from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cluster.config import ClusterConfig
 from routing_gym.common.config import validate
 from routing_gym.evaluation.results import PLAN, ResultsError, read_curves, read_episodes, read_plan
+from routing_gym.evaluation.runner import Router
 from routing_gym.evaluation.statistics import CONFIDENCE, RESAMPLES, SEED, Estimate
 
 Floats = NDArray[np.float64]
@@ -34,6 +38,7 @@ class Results(NamedTuple):
         roles: of each router, `router` or `yardstick`, in the order of tables.
         rows: episodes, by router, condition and seed.
         decisions: requests and decision time (ms) of every batch, (batches, 2), by router.
+        outdated: whether a trained router of the part has other weights by now, or is gone.
     """
 
     part: Part
@@ -43,6 +48,7 @@ class Results(NamedTuple):
     roles: Mapping[str, str]
     rows: Mapping[Key, Mapping[str, Any]]
     decisions: Mapping[str, Floats]
+    outdated: bool
 
     @property
     def seeds(self) -> list[int]:
@@ -103,6 +109,7 @@ def read_results(folder: Path) -> Results | None:
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         part = validate(Part, record["part"])
+        outdated = _outdated(run, record["weights"])
     except (ValueError, KeyError, TypeError) as error:
         raise ResultsError(f"{folder / RECORD} does not describe a part of a study: {error}") from error
     labels = [router["label"] for router in run["routers"]]
@@ -117,7 +124,19 @@ def read_results(folder: Path) -> Results | None:
         dict(zip(labels, run["roles"], strict=True)),
         rows,
         {label: np.array(found, np.float64).reshape(-1, 2) for label, found in decisions.items()},
+        outdated,
     )
+
+
+def _outdated(run: Mapping[str, Any], weights: Mapping[str, str]) -> bool:
+    """Return whether a router of a run has other weights by now than those given, by label."""
+    kind = ClusterConfig if run["family"] == "cluster" else CloudEdgeConfig
+    configs = [validate(kind, condition["config"]) for condition in run["conditions"]]
+    routers = [Router(**router) for router in run["routers"] if router["label"] in weights]
+    try:
+        return any(weights_hash(router, configs) != weights[router.label] for router in routers)
+    except LearnedError:
+        return True  # it is gone, or no longer fits
 
 
 def share_of_way(scores: Floats, reference: Floats, goal: Floats) -> Estimate | None:

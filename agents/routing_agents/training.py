@@ -92,7 +92,8 @@ def train(
         LearnedError: `export` holds what is no router.
     """
     if export is not None and Path(export).exists() and not overwrite:  # now, rather than after all the work
-        raise RunError(f"{export} is there already; choose another --export, or --overwrite it")
+        way_out = "remove it" if resume else "--overwrite it and the run in --out"
+        raise RunError(f"{export} is there already; choose another --export, or {way_out}")
     folder = RunFolder(out, config, resume, overwrite)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.torch_threads)

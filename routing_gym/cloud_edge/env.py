@@ -72,8 +72,8 @@ class CloudEdgeBatch(CloudEdgeEnv):
     -J, with J = Σ ω (term - lo)/(hi - lo) over the batch's mean quality loss, cost, energy and completion
     time. The bounds are fixed for a batch, over its legal pairs and without backlog: no router can move them.
     J lies in [0, 1] where no backlog is carried and grows beyond it with backlog. An empty batch pays 0.
-    `reward_on="predicted"` pays what the router could know instead. `info["reward_terms"]` are the four
-    terms, normalised and negative; weighted by ω they sum to the reward.
+    `reward_on="predicted"` pays what the router could know instead; `credit` has no effect here.
+    `info["reward_terms"]` are the four terms, normalised and negative; weighted by ω they sum to the reward.
 
     ## Starting State
 
@@ -151,11 +151,11 @@ class MOCloudEdgeBatch(CloudEdgeBatch):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Build the environment; see `CloudEdgeBatch` for the arguments."""
         super().__init__(*args, **kwargs)
-        self.reward_space = reward_space([self._source.config])
+        self.reward_space = reward_space()
 
 
-def reward_space(configs: Iterable[CloudEdgeConfig]) -> gym.spaces.Box:
-    """Return the space of the four reward terms of any of these conditions.
+def reward_space(configs: Iterable[CloudEdgeConfig] = ()) -> gym.spaces.Box:
+    """Return the space of the four reward terms, of requests of any of these conditions.
 
     With backlog the last has no lower bound; with `credit = decision` what was paid ahead may come back.
     """

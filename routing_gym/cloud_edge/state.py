@@ -211,7 +211,7 @@ class CloudEdgeState:
 
         Raises:
             ValueError: they are of another number of rows, slots or destinations, which the kernel would not
-                notice.
+                notice, or of another version.
         """
         shape, needed = arrays["tables"].shape, self.tables.shape
         if shape != needed:
@@ -219,6 +219,8 @@ class CloudEdgeState:
                 f"the state has (rows, slots, destinations) = {(*shape[:2], shape[3])}; this environment has "
                 f"{(*needed[:2], needed[3])}"
             )
+        if arrays["rows"].dtype != ROW:
+            raise ValueError("the state was saved by another version: its rows have other fields")
         for name in Arrays._fields:
             setattr(self, name, arrays[name].copy())
 

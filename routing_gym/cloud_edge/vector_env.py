@@ -94,7 +94,8 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         shape = (self._width,)
         self._mask_shape = shape if self.single_action_space.shape == () else (self._slots, *shape)
         if self.vector_reward:
-            self.reward_space = reward_space([source.config for source in unique])
+            by_request = self.single_action_space.shape == ()
+            self.reward_space = reward_space(source.config for source in unique if by_request)
 
     @abstractmethod
     def _observation_space(self, workload: Workload) -> gym.spaces.Dict:

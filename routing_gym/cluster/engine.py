@@ -189,7 +189,10 @@ def _start(row: Any, replicas: Any, requests: Any) -> None:
         replica.in_flight = r
         replica.in_flight_arrival = request.arrival
         replica.started = request.start = row.tick
-        replica.finish = _served_at(row, replica, request, row.tick)
+        # As `_served_at`, whose call here would cost a twentieth of a decision.
+        service = ((request.demand * replica.service_ms) / row.reference_ms * replica.slow) * request.jitter
+        ticks = math.ceil(min(service / row.step_ms, float(NEVER)))
+        replica.finish = min(row.tick + ticks, NEVER - 1)
 
 
 @njit

@@ -90,7 +90,8 @@ class InferenceCluster(RoutingEnv):
     `latency` (0, 0, -10, -1/deadline, 0), `weighted` (1, -1, -1, 0, -1/1000), or gives five numbers.
 
     `credit="decision"` pays a request's outcome with its decision, as far as it can be foreseen, instead of
-    with its completion: potential-based shaping (Ng, Harada and Russell 1999), which helps learning.
+    with its completion, which helps learning: the undiscounted form of potential-based shaping (Ng, Harada
+    and Russell 1999).
 
     The return counts more than the cohort that is measured: it is not attainment × arrivals. And a discount
     is per decision, which at 250 requests/s is 4 ms of time and at 100/s is 10.

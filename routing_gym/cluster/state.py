@@ -251,11 +251,14 @@ class ClusterState:
         """Take over copies of arrays made by `arrays`.
 
         Raises:
-            ValueError: they are of another number of rows or replicas, which the kernel would not notice.
+            ValueError: they are of another number of rows or replicas, which the kernel would not notice, or
+                of another version.
         """
         shape, needed = arrays["replicas"].shape, self.replicas.shape
         if shape != needed:
             raise ValueError(f"the state has (rows, replicas) = {shape}; this environment has {needed}")
+        if arrays["rows"].dtype != ROW:
+            raise ValueError("the state was saved by another version: its rows have other fields")
         for name in ("rows", "replicas", "requests", "events"):
             setattr(self, name, arrays[name].copy())
 

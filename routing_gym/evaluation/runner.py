@@ -184,8 +184,10 @@ def make_shards(jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
     classes = {name: policy_class(name) for name in {job.router.name for job in jobs}}
     groups: dict[Any, list[Job]] = {}
     for job in jobs:
-        timed = classes[job.router.name].family in TIMED_FAMILIES
-        one_router = (job.router.label, job.condition.config.space_key)
+        cls, config = classes[job.router.name], job.condition.config
+        timed = cls.family in TIMED_FAMILIES
+        variant = cls.variant(config) if issubclass(cls, Policy) else None
+        one_router = (job.router.label, config.space_key, variant)
         groups.setdefault((job.condition.name, job.seed) if timed else one_router, []).append(job)
     shards = []
     for group in groups.values():

@@ -41,7 +41,7 @@ class Sequential(Policy):
     def __init__(self, policy: Policy) -> None:
         """Wrap a policy that predicts on observations of `CloudEdgeRequest`."""
         self.policy = policy
-        self._assign_batches = getattr(policy, "assign_batches", None)
+        self._assign_batches = _batches_of(policy)
         vars(self).update(family=policy.family, role=policy.role, max_rows=policy.max_rows)
 
     def initial_state(self, seeds: Sequence[int]) -> tuple[Any, NDArray[np.bool_]]:
@@ -150,6 +150,16 @@ class _Walk:
         self._work[rows, taken] += infer
         self._longest[rows, taken] = np.maximum(self._longest[rows, taken], infer)
         self._outstanding[rows, taken] += 1.0
+
+
+def _batches_of(policy: Any) -> Callable[..., Any] | None:
+    """Return a policy's `assign_batches`, unless a subclass has a `predict` of its own, which then counts."""
+    for cls in type(policy).__mro__:
+        if "assign_batches" in vars(cls):
+            return getattr(policy, "assign_batches")  # noqa: B009 (few policies have one)
+        if "predict" in vars(cls):
+            return None
+    return None
 
 
 def _each(change: Callable[..., NDArray[Any]], *states: Any) -> Any:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from routing_agents import folder as folders
+from routing_agents.card import card
 from routing_agents.folder import CARD, MANIFEST, WEIGHTS, load, save
 from routing_agents.inference import weight_shapes
 from routing_agents.manifest import FAMILIES, LearnedError, Manifest
@@ -401,32 +402,112 @@ def test_a_save_that_fails_leaves_what_was_there(router: Path, monkeypatch: pyte
 def test_the_card_tells_what_it_is(tmp_path: Path, config: str, network: str) -> None:
     manifest = describe(CONFIGS[config], **NETWORKS[network])
     save(tmp_path / "router", manifest, random_weights(manifest.sizes))
-    card = (tmp_path / "router" / CARD).read_text()
-    lines = card.splitlines()
+    text = (tmp_path / "router" / CARD).read_text()
+    lines = text.splitlines()
     assert [line for line in lines if line.startswith("#")][1:] == [
         "## Use",
         "## Training",
         "## Scores",
         "## Limits",
     ]
-    assert f'routing_gym.make_policy("{manifest.family}/learned", path="this/folder")' in card
+    assert f'routing_gym.make_policy("{manifest.family}/learned", path="this/folder")' in text
     assert "routing-gym train made-up --seed 7" in lines
     assert "| steps | 1000 |" in lines
-    assert manifest.config_hash in card
-    assert manifest.environment in card
+    assert manifest.config_hash in text
+    assert manifest.environment in text
     assert ["|  | attainment | p99_all_ms |", "| --- | --- | --- |", "| development | 0.8125 | — |"] == lines[
         lines.index("## Scores") + 2 :
     ][:3]
-    assert ("needs `admission: true`" in card) == manifest.admission
-    assert ("needs `admission: false`" in card) == (config == "cluster")
-    assert ("fit 3 " in card) == (network == "mlp")
+    assert ("needs `admission: true`" in text) == manifest.admission
+    assert ("needs `admission: false`" in text) == (config == "cluster")
+    assert ("fit 3 " in text) == (network == "mlp")
+
+
+TRAINED_FOR: list[tuple[Any, dict[str, Any], str]] = [
+    (
+        CONFIGS["cluster"],
+        {},
+        "It was trained on 3 replicas, at 180 requests/s. Output lengths were predicted, with a log-error of "
+        "0.5; requests could not be rejected.",
+    ),
+    (
+        ClusterDistribution.create(
+            admission=True, observation="router", prediction_sigma=None, service_ms=[11.0]
+        ),
+        {},
+        "It was trained on 1 replica, at 80 to 280 requests/s. Output lengths were hidden; requests could be "
+        "rejected.",
+    ),
+    (
+        ClusterDistribution.create(observation="router", load=[0.5, 0.9], prediction_sigma=0.0),
+        {"reward_features": True},
+        "It was trained on 3 replicas, at a load of 0.5 to 0.9. Output lengths were known exactly; requests "
+        "could not be rejected. It is told the weights of the reward (`reward=…`).",
+    ),
+    (
+        ClusterConfig.create(observation="router"),
+        {"training": {"vary": {"prediction_sigma": [None, 0.5], "load": [None, 0.7]}}},
+        "It was trained on 3 replicas, at a load of 0.7 or 180 requests/s. Output lengths were hidden or "
+        "predicted, with a log-error of 0.5; requests could not be rejected.",
+    ),
+    (
+        ClusterConfig.create(observation="router", trace="a.csv"),
+        {"training": {"vary": {"service_ms": [[8.0, 16.0], [16.0, 8.0]]}}},
+        "It was trained on 2 replicas, at a trace's own rate. Output lengths were predicted, with a "
+        "log-error of 0.5; requests could not be rejected.",
+    ),
+    (
+        CloudEdgeConfig.create("testbed-6node", rate_per_s=10, windows=20),
+        {"training": {"vary": {"rate_per_s": [10, 20, 50]}}},
+        "It was trained on 6 nodes with 6 models, in episodes of 20 windows of 1 s, at 10 to 50 requests/s.",
+    ),
+    (
+        CloudEdgeConfig.create("testbed-6node", requests=30, windows=20, drop=["mistral-7b"], replicate=2),
+        {},
+        "It was trained on 10 nodes with 5 models, in episodes of 20 windows of 1 s, at 30 requests a "
+        "window.",
+    ),
+    (
+        CloudEdgeConfig.create("testbed-6node", trace="a.csv", rate_per_s=None, windows=20),
+        {},
+        "It was trained on 6 nodes with 6 models, in episodes of 20 windows of 1 s, at a trace's own rate.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "fields", "told"), TRAINED_FOR)
+def test_the_card_tells_what_it_was_trained_for(config: Any, fields: dict[str, Any], told: str) -> None:
+    assert told in card(describe(config, **fields)).splitlines()
+
+
+def test_the_card_tells_how_it_was_trained() -> None:
+    training = {
+        "vary": {"rate_per_s": [10, 20]},
+        "reward_features": True,
+        "algorithm": "PPO",
+        "hyperparameters": {"learning_rate": "lin_1e-3", "gamma": 0.995},
+        "normalise_reward": False,
+    }
+    table = (
+        "| --- | --- |\n| vary rate_per_s | [10, 20] |\n| reward_features | true |\n| algorithm | PPO |\n"
+        "| learning_rate | lin_1e-3 |\n| gamma | 0.995 |\n| normalise_reward | false |\n\n"
+    )
+    assert table in card(describe(CONFIGS["cluster"], training=training))
+    training = {"vary": {}, "reward_features": False, "algorithm": "PPO"}
+    assert "| --- | --- |\n| algorithm | PPO |\n\n" in card(describe(CONFIGS["cluster"], training=training))
+
+
+def test_the_card_says_that_its_scores_flatter() -> None:
+    said = "The checkpoint was chosen by these episodes"
+    assert said in card(describe(CONFIGS["cluster"]))
+    assert said not in card(describe(CONFIGS["cluster"], scores={}))
 
 
 def test_the_card_s_tables_hold_any_text(tmp_path: Path) -> None:
     scores = {"a | b": {"on time": 0.5}, "c": {"p99": 51.25}}
     save_random(tmp_path / "router", CONFIGS["cluster"], scores=scores)
-    card = (tmp_path / "router" / CARD).read_text()
-    assert "|  | on time | p99 |\n| --- | --- | --- |\n| a \\| b | 0.5 | — |\n| c | — | 51.25 |\n" in card
+    text = (tmp_path / "router" / CARD).read_text()
+    assert "|  | on time | p99 |\n| --- | --- | --- |\n| a \\| b | 0.5 | — |\n| c | — | 51.25 |\n" in text
     save_random(tmp_path / "other", CONFIGS["cluster"], scores={})
     assert "None were recorded." in (tmp_path / "other" / CARD).read_text()
 

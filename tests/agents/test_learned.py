@@ -518,6 +518,32 @@ def test_the_default_suits_the_condition() -> None:
         assert batches.folder.name == shipped
 
 
+def test_the_default_is_the_same_whatever_is_played_beside_it() -> None:
+    """A condition's episodes do not depend on the other conditions of a run."""
+    short = {"warmup_s": 1.0, "measured_s": 3.0, "rate_per_s": 220.0, "observation": "router"}
+    conditions = [
+        Condition(str(sigma), ClusterConfig.create(prediction_sigma=sigma, **short)) for sigma in (None, 0.5)
+    ]
+    router = [Router("learned", "cluster/learned")]
+
+    def played(chosen: list[Condition]) -> dict[Any, Any]:
+        return {r.job.key: r.metrics for r in run_jobs(make_jobs(router, chosen, range(30_000, 30_003)))}
+
+    np.testing.assert_equal(played(conditions), played(conditions[:1]) | played(conditions[1:]))
+
+
+def test_the_default_does_not_pass_over_rejecting_in_silence() -> None:
+    """A router that `configure` has told nothing refuses masks that offer to reject."""
+    env = gym.make("routing_gym/InferenceCluster-v0", admission=True, observation="router")
+    seen, info = env.reset(seed=0)
+    router = Learned()
+    with pytest.raises(LearnedError, match="these masks offer to reject: call configure"):
+        router.predict(seen, action_masks=info["action_mask"])
+    router.configure([env.unwrapped.config])  # type: ignore[attr-defined]
+    action, _ = router.predict(seen, action_masks=info["action_mask"])
+    assert env.action_space.contains(action)
+
+
 @pytest.mark.parametrize("family", ["cluster", "cloud_edge"])
 def test_what_ships_is_whole_and_the_best_is_the_default(family: str) -> None:
     """Every router loads, is below 1 MB, reads what a proxy knows, and was chosen on development seeds."""
@@ -536,6 +562,7 @@ def test_what_ships_is_whole_and_the_best_is_the_default(family: str) -> None:
         scores[name] = score if higher else -score
     assert len(scores) >= 3
     for name in learned.default_names(family).values():
+        assert name in scores
         same = [score for other, score in scores.items() if other.split("-")[0] == name.split("-")[0]]
         assert len(same) == 3
         assert scores[name] == max(same)

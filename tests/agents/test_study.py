@@ -14,9 +14,10 @@ import pytest
 
 from routing_agents import study as module
 from routing_agents.folder import load, save
+from routing_agents.learned import shipped
 from routing_agents.manifest import LearnedError
 from routing_agents.study import Part, Steered, Study
-from routing_gym.common.config import ConfigError
+from routing_gym.common.config import ConfigError, configs_folder, load_yaml
 from routing_gym.evaluation import compare as comparing
 from routing_gym.evaluation.results import ResultsError, read_episodes, read_plan
 from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, VALIDATION_SEEDS, Result, run_jobs
@@ -93,6 +94,28 @@ def test_a_steered_router_is_told_rewards_in_between() -> None:
     # A quarter of latency: 0.75 for a request on time, -10/4 for one shed, -1/4 for each deadline waited.
     assert routers[1].params["reward"] == pytest.approx([0.75, 0.0, -2.5, -0.005, 0.0])
     assert routers[2].params["reward"] == list(cluster_weights("latency", 50.0))
+    # Half of on_time and half of a tenth of latency, written out.
+    tenth = steered.model_copy(
+        update={"rewards": ("on_time", (0.0, 0.0, -1.0, -0.002, 0.0)), "shares": (0.5,)}
+    )
+    assert tenth.routers(50.0)[0].params["reward"] == pytest.approx([0.5, 0.0, -0.5, -0.001, 0.0])
+
+
+def test_the_shipped_study_steers_between_the_rewards_of_training() -> None:
+    (training,) = load_yaml("agents", "cluster-ppo-weights").values()
+    steered = SHIPPED.parts["weights"].model_dump(mode="json")["steered"]
+    assert steered["rewards"] == training["env_kwargs"]["rewards"]
+
+
+@pytest.mark.parametrize("study", sorted((configs_folder() / "studies").glob("*.yaml")), ids=lambda p: p.stem)
+def test_routers_that_a_study_names_ship(study: Path) -> None:
+    named = {
+        (part.family, name)
+        for part in Study.create(study).parts.values()
+        for name in re.findall(r"learned:name=([\w.-]+)", part.model_dump_json())
+    }
+    assert named
+    assert {(family, name) for family, name in named if name not in shipped(family)} == set()
 
 
 def test_seeds_are_the_validation_seeds_or_others_that_nobody_has_seen() -> None:

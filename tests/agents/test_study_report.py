@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing_agents.folder import load, save
 from routing_agents.study import Part
 from routing_agents.study_report import BEGIN, END, findings, place, report
 from routing_agents.study_scores import (
@@ -23,9 +25,11 @@ from routing_agents.study_scores import (
     read_results,
     share_of_way,
 )
+from routing_gym.cluster.config import ClusterConfig
 from routing_gym.evaluation.results import ResultsError
 from routing_gym.evaluation.statistics import RESAMPLES, SEED
 from tests.agents.studies import cloud_edge_part, cluster_part, made_up, played, study
+from tests.agents.trained import save_random
 from tests.evaluation.runs import hide_matplotlib, table_cells
 
 INF = math.inf
@@ -125,6 +129,46 @@ def test_what_is_played_is_told(by_hand: Results) -> None:
     assert "![By hand](learned_part.png)" in page
 
 
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        ("latency", "`latency`"),
+        ([0.0, 0.0, -1.0, -0.002, 0.0], "0.1 × `latency`"),
+        ([0.0, 0.0, -1.0, -0.003, 0.0], "the weights 0, 0, -1, -0.003, 0"),
+        ([-1.0, 0.0, 0.0, 0.0, 0.0], "the weights -1, 0, 0, 0, 0"),
+    ],
+)
+def test_the_rewards_that_a_router_is_told_are_named(reward: object, told: str, tmp_path: Path) -> None:
+    steered = {"router": "learned:path=c", "rewards": ["on_time", reward], "shares": [0.5]}
+    part = Part.model_validate(
+        {**PART, "routers": {}, "reference": None, "beside": "part", "steered": steered}
+    )
+    scores = {"learned:path=c, w = 0.5": {"attainment": [[0.5], [0.5]]}}
+    page = report({"part": part}, {"part": made_up(tmp_path / "part", part, scores, seeds=[1])}, [])
+    assert f"w is the share of {told}, the rest is `on_time`." in page
+
+
+@pytest.mark.parametrize(
+    ("apart", "shown"), [(0.02, "1.4"), (2e-7, "0.000014"), (0.99, "70"), (0.0, "0")]
+)  # in points, of two values: their distance / √2
+def test_a_standard_deviation_has_two_significant_digits(apart: float, shown: str, by_hand: Results) -> None:
+    rows = {
+        key: {**row, "attainment": apart if key[0] == "learned:path=a" else 0.0}
+        for key, row in by_hand.rows.items()
+    }
+    assert f"standard deviation {shown}." in findings(by_hand._replace(rows=rows))[0]
+
+
+def test_there_is_no_negative_zero(by_hand: Results) -> None:
+    rows = {
+        key: {**row, "attainment": 0.5 - 1e-6 * (key[0] == "learned:path=a")}
+        for key, row in by_hand.rows.items()
+    }
+    page = report({"part": by_hand.part}, {"part": by_hand._replace(rows=rows)}, [])
+    assert "-0.0" not in page
+    assert "are worse than deadline_aware: +0.00 [+0.00, +0.00] points." in page
+
+
 def test_an_infinite_p99_is_shown_as_such(by_hand: Results) -> None:
     rows = {row["router"]: row for row in tables(report({"part": by_hand.part}, {"part": by_hand}, []))[0]}
     # Medians over seeds: infinite and 50; infinite in both; 60 and 30, of b 60 and 40.
@@ -136,7 +180,7 @@ def test_an_infinite_p99_is_shown_as_such(by_hand: Results) -> None:
 
 def test_findings_say_better_worse_and_no_different(by_hand: Results) -> None:
     assert findings(by_hand) == [
-        "The 2 training seeds reach 68.00, 70.00; standard deviation 1.41.",
+        "The 2 training seeds reach 68.00, 70.00; standard deviation 1.4.",
         "Trained routers, on average, are better than deadline_aware: +3.00 [+3.00, +3.00] points.",
         "Trained routers, on average, are better than least_queue, the best documented router: "
         "+19.00 [+18.00, +20.00] points.",
@@ -260,7 +304,7 @@ def test_the_report_s_figures_of_the_cloud_and_the_edge_are_those_of_the_files(r
             if count == 4
         )
         assert len(times) == 4 * 5, "every window of the condition with four requests"
-        assert numbers(row["decision, ms"])[0] == pytest.approx(mean(times), abs=6e-4)
+        assert numbers(row["decision, ms"])[0] == pytest.approx(median(times), abs=6e-4)
         assert numbers(row["p95, ms"])[0] == pytest.approx(times[math.ceil(0.95 * len(times)) - 1], abs=6e-4)
     assert [row["requests"] for row in conditions] == ["4", "6"]
     for row in conditions:
@@ -301,6 +345,39 @@ def test_a_part_that_is_not_played_whole_is_not_reported(run: Path, tmp_path: Pa
     (tmp_path / "part.json").write_text("{}")
     with pytest.raises(ResultsError, match=r"part\.json does not describe a part of a study"):
         read_results(tmp_path)
+
+
+def test_a_part_played_with_other_weights_says_so(tmp_path: Path) -> None:
+    said = "Played with other weights than those of today; play it again."
+    told = save_random(tmp_path / "told", ClusterConfig.create(observation="router"), reward_features=True)
+    steered = {"router": f"learned:path={told}", "rewards": ["on_time", "latency"], "shares": [0.0, 1.0]}
+    usual = cluster_part(tmp_path, conditions={"rate_per_s": [180]})
+    few = {"fixed": ["deadline_aware"], "trained": usual["routers"]["trained"]}
+    own = {**usual, "routers": few, "candidates": []}
+    parts = {
+        "cluster": {**own, "reference": "deadline_aware"},
+        "steered": {**own, "routers": {}, "steered": steered, "beside": "cluster"},
+        "cloud": cloud_edge_part(tmp_path),
+    }
+    whole = played(study(**parts), tmp_path / "out", seeds="1")
+
+    def outdated() -> list[str]:
+        found = {name: read_results(tmp_path / "out" / name) for name in parts}
+        results = {name: one for name, one in found.items() if one is not None}
+        sections = report(whole.parts, results, []).split("### ")[1:]
+        assert len(results) == len(sections) == len(parts)
+        return [name for name, section in zip(parts, sections, strict=True) if said in section]
+
+    assert outdated() == []
+    for name, folder in (("cluster", "cluster-1"), ("steered", "told")):
+        manifest, weights = load(tmp_path / folder)
+        changed = {key: np.float32(-1.0) * array for key, array in weights.items()}
+        save(tmp_path / folder, manifest, changed, overwrite=True)
+        assert outdated() == [name]
+        save(tmp_path / folder, manifest, weights, overwrite=True)
+        assert outdated() == []
+    shutil.rmtree(tmp_path / "cloud-edge")
+    assert outdated() == ["cloud"], "one that is gone is another"
 
 
 # Estimates

@@ -61,8 +61,11 @@ def test_best_is_the_best_evaluation_and_its_export_plays_as_scored(tmp_path: Pa
     )
     assert played["all"]["attainment"] == max(scores.values())
 
-    with pytest.raises(RunError, match="router is there already; choose another --export, or --overwrite it"):
+    taken = "router is there already; choose another --export, or "
+    with pytest.raises(RunError, match=f"{taken}--overwrite it and the run in --out$"):
         train(config, tmp_path / "other", export=tmp_path / "router")
+    with pytest.raises(RunError, match=f"{taken}remove it$"):  # overwriting would throw the run away
+        train(config, tmp_path / "other", resume=True, export=tmp_path / "router")
     assert not (tmp_path / "other").exists()
     train(config, tmp_path / "run", resume=True, export=tmp_path / "second")
     for name in ("weights.safetensors", "manifest.json"):

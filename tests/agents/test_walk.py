@@ -251,3 +251,15 @@ def test_it_is_the_whole_batch_that_is_asked_for(
     batch = random_observation(np.random.default_rng(0), 6, 9, 9)
     actions, _ = Sequential(policy).predict(batch, action_masks=batch["legal"])
     assert actions.tolist() == policy.assign_batches(batch).tolist()  # type: ignore[union-attr]
+
+
+def test_a_predict_of_its_own_counts_more() -> None:
+    """`Sequential` asks a subclass that decides otherwise request by request."""
+
+    class Always(CloudEdgeLearned):
+        def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+            return np.full(np.shape(observation["remaining"])[:-1], 2), state
+
+    env = gym.make("routing_gym/CloudEdgeBatch-v0", config="testbed-6node", requests=5)
+    actions, _ = Sequential(Always("testbed-0")).predict(env.reset(seed=0)[0])
+    assert actions[:5].tolist() == [2] * 5

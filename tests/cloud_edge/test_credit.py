@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from routing_gym.cloud_edge.config import CloudEdgeConfig
+from routing_gym.cloud_edge.env import MOCloudEdgeBatch
 from routing_gym.cloud_edge.request_env import CloudEdgeRequest, MOCloudEdgeRequest
 
 CONDITIONS: tuple[dict[str, Any], ...] = (
@@ -102,6 +103,9 @@ def test_reward_space_tells_whether_a_term_can_come_back() -> None:
         assert MOCloudEdgeRequest(credit=credit).reward_space.high[-1] == highest
         envs = gym.make_vec("routing_gym/mo-CloudEdgeRequest-v0", num_envs=2, credit=credit)
         assert envs.unwrapped.reward_space.high[-1] == highest
+        assert MOCloudEdgeBatch(credit=credit).reward_space.high[-1] == 0.0
+        batches = gym.make_vec("routing_gym/mo-CloudEdgeBatch-v0", num_envs=2, credit=credit)
+        assert batches.unwrapped.reward_space.high[-1] == 0.0
 
 
 def test_names_what_is_allowed() -> None:
