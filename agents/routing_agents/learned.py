@@ -151,18 +151,12 @@ class LearnedRouter(Policy):
         Masks go before what the observation shows as eligible or legal, for the network's inputs too.
 
         Raises:
-            LearnedError: its network is an mlp for another number of elements; or the default router was not
-                told by `configure` that it may reject requests.
+            LearnedError: its network is an mlp for another number of elements.
         """
         shown = np.asarray(observation[self.mask_field])
         count = shown.shape[-1]
         self._check_elements(count)
         masks = shown > 0 if action_masks is None else np.asarray(action_masks, bool)
-        if self._by_default and masks.shape[-1] > count + self.manifest.admission:
-            raise LearnedError(
-                f"{self.folder}: was trained with admission = False, and these masks offer to reject: call "
-                "configure with the environment's conditions, which takes the router that suits them"
-            )
         offered = masks[..., :count]
         logits = self._logits(self._features({**observation, self.mask_field: offered}))
         # Where none may be chosen, as in a closing observation, something must be returned.

@@ -532,18 +532,6 @@ def test_the_default_is_the_same_whatever_is_played_beside_it() -> None:
     np.testing.assert_equal(played(conditions), played(conditions[:1]) | played(conditions[1:]))
 
 
-def test_the_default_does_not_pass_over_rejecting_in_silence() -> None:
-    """A router that `configure` has told nothing refuses masks that offer to reject."""
-    env = gym.make("routing_gym/InferenceCluster-v0", admission=True, observation="router")
-    seen, info = env.reset(seed=0)
-    router = Learned()
-    with pytest.raises(LearnedError, match="these masks offer to reject: call configure"):
-        router.predict(seen, action_masks=info["action_mask"])
-    router.configure([env.unwrapped.config])  # type: ignore[attr-defined]
-    action, _ = router.predict(seen, action_masks=info["action_mask"])
-    assert env.action_space.contains(action)
-
-
 @pytest.mark.parametrize("family", ["cluster", "cloud_edge"])
 def test_what_ships_is_whole_and_the_best_is_the_default(family: str) -> None:
     """Every router loads, is below 1 MB, reads what a proxy knows, and was chosen on development seeds."""

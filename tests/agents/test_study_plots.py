@@ -140,7 +140,7 @@ def test_the_frontier_shows_each_router_where_it_is_and_names_those_it_cannot(
     assert curve.get_xdata() == pytest.approx([500.0, 501.0, 502.0])
     latency = right.get_lines()[0].get_xdata()
     assert latency == pytest.approx([mine.scores(label, "mean_latency_ms").mean() for label in labels])
-    assert [text.get_text() for text in right.texts] == ["w = 0", "w = 0.5", "w = 1"]
+    assert [text.get_text() for text in right.texts] == ["w = 0", "w = 1"]
     # All but the bound, which has no latency, are points; on the left all but the one that has no p99.
     points = [router for router in usual.roles if router != "bound"]
     shown = [float(line.get_xdata()[0]) for line in right.get_lines()[1:]]
