@@ -257,6 +257,7 @@ ROUTERS = [
     (CLUSTER, "cluster/deadline_aware", {"margin": 0.8}),
     (CLUSTER, "cluster/adaptive", {}),
     (CLUSTER, "cluster/random", {}),
+    (CLUSTER, "cluster/learned", {}),
     (BATCH, "cloud_edge/round_robin", {}),
     (BATCH, "cloud_edge/greedy", {}),
 ]
