@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -121,6 +121,18 @@ def benchmarks() -> list[Benchmark]:
             for cold, state in ((True, "kernel compiled (cold)"), (False, "kernel cached (warm)"))
         ),
     ]
+
+
+def decision_time(router: Any, observations: Sequence[Any], seconds: float) -> float:
+    """Return the median time of a router's decisions on observations, each asked as often, s."""
+    router.predict(observations[0])  # compiles
+    times, start = list[float](), time.perf_counter()
+    while time.perf_counter() - start < seconds or not times:
+        for observation in observations:
+            begun = time.perf_counter()
+            router.predict(observation)
+            times.append(time.perf_counter() - begun)
+    return median(times)
 
 
 def _steps(env_id: str, seconds: float) -> float:

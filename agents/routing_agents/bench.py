@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import time
 from functools import cache, partial
-from statistics import median
 from typing import Any
 
 import gymnasium as gym
 
-from routing_gym.bench import BATCH, CLUSTER, Benchmark
+from routing_gym.bench import BATCH, CLUSTER, Benchmark, decision_time
 from routing_gym.evaluation.sequential import Sequential
 from routing_gym.policy import make_policy
 
@@ -32,22 +31,10 @@ def benchmarks() -> list[Benchmark]:
     return rows
 
 
-def _decision(router: Any, observations: list[Any], seconds: float) -> float:
-    """Return the median time of a decision, s."""
-    router.predict(observations[0])  # compiles
-    times, start = list[float](), time.perf_counter()
-    while time.perf_counter() - start < seconds or not times:
-        for observation in observations:
-            begun = time.perf_counter()
-            router.predict(observation)
-            times.append(time.perf_counter() - begun)
-    return median(times)
-
-
 def _request(seconds: float) -> float:
     env, router = gym.make(CLUSTER, observation="router"), make_policy("cluster/learned")
     router.configure([env.unwrapped.config])  # type: ignore[attr-defined]
-    return _decision(router, [env.reset(seed=seed)[0] for seed in range(BATCHES)], seconds)
+    return decision_time(router, [env.reset(seed=seed)[0] for seed in range(BATCHES)], seconds)
 
 
 def _batch(name: str, seconds: float) -> float:
@@ -55,7 +42,7 @@ def _batch(name: str, seconds: float) -> float:
     env = gym.make(BATCH, config="testbed-6node", requests=REQUESTS)
     router = Sequential(router) if router.acts_on == "request" else router
     router.configure([env.unwrapped.config])  # type: ignore[attr-defined]
-    return _decision(router, [env.reset(seed=seed)[0] for seed in range(BATCHES)], seconds)
+    return decision_time(router, [env.reset(seed=seed)[0] for seed in range(BATCHES)], seconds)
 
 
 @cache

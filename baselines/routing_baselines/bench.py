@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_gym.bench import BATCH, Benchmark
+from routing_gym.bench import BATCH, Benchmark, decision_time
 from routing_gym.cloud_edge.evaluator import BatchEvaluator, BatchTables
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.evaluation.runner import (
@@ -83,15 +83,7 @@ def batches(case: str) -> tuple[Observation, ...]:
 
 def _decision(make: Callable[[], Any], case: str, seconds: float) -> float:
     """Return the median time of a router's decision on a case's batches, seconds."""
-    router, times = make(), list[float]()
-    router.predict(batches(case)[0])  # compiles
-    start = time.perf_counter()
-    while time.perf_counter() - start < seconds or len(times) < BATCHES:
-        for observation in batches(case):
-            begun = time.perf_counter()
-            router.predict(observation)
-            times.append(time.perf_counter() - begun)
-    return median(times)
+    return decision_time(make(), batches(case), seconds)
 
 
 @cache

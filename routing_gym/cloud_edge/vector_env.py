@@ -92,9 +92,9 @@ class CloudEdgeVectorEnv(RoutingVectorEnv):
         self.state = CloudEdgeState(num_envs, self._width, self._slots, most, models)
         self._buffer = np.zeros(self._layout.size, np.float32)
         shape = (self._width,)
-        self._mask_shape = shape if self.single_action_space.shape == () else (self._slots, *shape)
+        by_request = self.single_action_space.shape == ()
+        self._mask_shape = shape if by_request else (self._slots, *shape)
         if self.vector_reward:
-            by_request = self.single_action_space.shape == ()
             self.reward_space = reward_space(source.config for source in unique if by_request)
 
     @abstractmethod

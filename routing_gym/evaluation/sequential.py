@@ -156,7 +156,8 @@ def _batches_of(policy: Any) -> Callable[..., Any] | None:
     """Return a policy's `assign_batches`, unless a subclass has a `predict` of its own, which then counts."""
     for cls in type(policy).__mro__:
         if "assign_batches" in vars(cls):
-            return getattr(policy, "assign_batches")  # noqa: B009 (few policies have one)
+            batches: Callable[..., Any] = policy.assign_batches
+            return batches
         if "predict" in vars(cls):
             return None
     return None
