@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from routing_agents.train_config import TrainConfig, missing_extra
-from routing_gym.cli.options import assignments, make_console, tell
+from routing_gym.cli.options import make_console, tell
+from routing_gym.evaluation.arguments import assignments
 
 # As a command, not a group: options may stand behind CONFIG.
 app = typer.Typer(subcommand_metavar="", context_settings={"allow_interspersed_args": True})

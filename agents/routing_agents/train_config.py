@@ -18,7 +18,7 @@ from routing_gym.cloud_edge.config import resolve as resolve_cloud_edge
 from routing_gym.cluster.distribution import ClusterDistribution
 from routing_gym.cluster.distribution import resolve as resolve_cluster
 from routing_gym.common.config import ConfigError, FrozenModel, load_yaml, merge, validate
-from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, Condition
+from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, TRAINING_SEEDS_FROM, Condition
 
 FAMILIES = {
     "routing_gym/InferenceCluster-v0": "cluster",
@@ -26,8 +26,7 @@ FAMILIES = {
 }
 RESOLVERS: Mapping[str, Callable[..., Any]] = {"cluster": resolve_cluster, "cloud_edge": resolve_cloud_edge}
 
-# DESIGN 6: training seeds start here; a run's rows take consecutive ones.
-TRAINING_SEEDS_FROM = 1_000_000
+# A run's rows take consecutive seeds.
 SEEDS_PER_RUN = 10_000
 
 LINEAR = "lin_"

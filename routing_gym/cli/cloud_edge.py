@@ -10,22 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from routing_gym.cli.options import (
-    Run,
-    assignments,
-    numbers,
-    routers_of,
-    run_again,
-    run_comparison,
-    seeds_of,
-    split,
-    tell,
-    whole_numbers,
-)
+from routing_gym.cli.options import Run, run_again, run_comparison, tell
 from routing_gym.cloud_edge.config import MAX_REQUESTS, CloudEdgeConfig
 from routing_gym.cloud_edge.outcomes import OutcomeContents
 from routing_gym.cloud_edge.workload import Workload
 from routing_gym.common.config import ConfigError, load_yaml, merge, packaged
+from routing_gym.evaluation.arguments import assignments, numbers, routers_of, seeds_of, split, whole_numbers
 from routing_gym.evaluation.decisions import SOLVER, missing_solver
 from routing_gym.evaluation.runner import Condition
 

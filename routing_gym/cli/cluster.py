@@ -8,19 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from routing_gym.cli.options import (
-    Run,
-    assignments,
-    numbers,
-    routers_of,
-    run_again,
-    run_comparison,
-    seeds_of,
-    split,
-)
+from routing_gym.cli.options import Run, run_again, run_comparison
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.workload import make_workload
 from routing_gym.common.config import ConfigError, load_yaml
+from routing_gym.evaluation.arguments import assignments, numbers, routers_of, seeds_of, split
 from routing_gym.evaluation.runner import Condition
 
 SCENARIOS = ("steady", "burst", "straggler", "failure")

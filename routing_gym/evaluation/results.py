@@ -77,6 +77,54 @@ def make_plan(
     }
 
 
+def plan_text(plan: Mapping[str, Any]) -> str:
+    """Return a plan as YAML."""
+    return yaml.safe_dump(_plain(plan), sort_keys=False, allow_unicode=True, width=110)
+
+
+def check_same_run(path: Path, held: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    """Check that a folder's plan is that of a run to go on with.
+
+    Raises:
+        ResultsError: another was run there, or by other versions, whose episodes must not end up together.
+    """
+    old, new = held["run"], _plain(plan["run"])
+    different = [key for key in new if old.get(key) != new[key]]
+    reasons = [f"{', '.join(different)} differ"] if different else []
+    begun = held.get("versions") or {}
+    reasons += _other_versions(begun, plan["versions"])
+    if reasons:
+        raise ResultsError(
+            f"{path} holds another run ({'; '.join(reasons)}); choose another --out, or --overwrite it"
+        )
+
+
+def check_here(versions: Mapping[str, str], files: Mapping[str, str]) -> None:
+    """Check that what is installed here, and what conditions read, is what a run was begun with.
+
+    Args:
+        versions: of packages, by name.
+        files: SHA-256 by path.
+
+    Raises:
+        ResultsError: something is not.
+    """
+    reasons = _other_versions(versions, {name: importlib.metadata.version(name) for name in versions})
+    reasons += [path for path, known in files.items() if file_hash(path) != known]
+    if reasons:
+        raise ResultsError(
+            f"{platform.node()} cannot play part of this run, begun with others: {'; '.join(reasons)}"
+        )
+
+
+def _other_versions(begun: Mapping[str, Any], here: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name} {begun.get(name)}, here {version}"
+        for name, version in here.items()
+        if begun.get(name) != version
+    ]
+
+
 def file_hash(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, so that a run is not repeated on another file unnoticed."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -132,8 +180,7 @@ class ResultFolder:
         elif held:
             self._take_over()
         self.path.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(_plain(self._plan), sort_keys=False, allow_unicode=True, width=110)
-        _replace(self.path / PLAN, text)
+        replace_text(self.path / PLAN, plan_text(self._plan))
 
     def add(self, result: Result) -> None:
         """Put a finished episode on disk."""
@@ -170,7 +217,7 @@ class ResultFolder:
         rows = sorted(read_episodes(self.path), key=place)
         self._write_episodes(rows)
         curves = sorted(read_curves(self.path), key=place)
-        _replace(self.path / CURVES, "".join(json.dumps(line) + "\n" for line in curves))
+        replace_text(self.path / CURVES, "".join(json.dumps(line) + "\n" for line in curves))
         return rows
 
     def _take_over(self) -> None:
@@ -178,21 +225,8 @@ class ResultFolder:
         if not held.exists():
             raise ResultsError(f"{self.path} holds results without {PLAN}; --overwrite them")
         plan = read_plan(self.path)
-        old, new = plan["run"], _plain(self._plan["run"])
-        different = [key for key in new if old.get(key) != new[key]]
-        reasons = [f"{', '.join(different)} differ"] if different else []
-        # Episodes played by two versions must not end up in one file.
-        begun, now = plan.get("versions") or {}, self._plan["versions"]
-        reasons += [
-            f"{name} {begun.get(name)}, here {version}"
-            for name, version in now.items()
-            if begun.get(name) != version
-        ]
-        if reasons:
-            raise ResultsError(
-                f"{self.path} holds another run ({'; '.join(reasons)}); choose another --out, or "
-                "--overwrite it"
-            )
+        check_same_run(self.path, plan, self._plan)
+        new = _plain(self._plan["run"])
         # An interrupt may have left half a line, or an episode's curves without its row.
         with_curves = {(line["router"], line["condition"], line["seed"]) for line in read_curves(self.path)}
         plays = {router["label"]: Router(**router).plays for router in new["routers"]}
@@ -208,7 +242,7 @@ class ResultFolder:
             for line in read_curves(self.path)
             if (line["router"], line["condition"], line["seed"]) in self.done
         ]
-        _replace(self.path / CURVES, "".join(json.dumps(line) + "\n" for line in kept))
+        replace_text(self.path / CURVES, "".join(json.dumps(line) + "\n" for line in kept))
 
     def _write_episodes(self, rows: Sequence[Mapping[str, Any]]) -> None:
         if not rows:
@@ -313,7 +347,7 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Write a file so that it is never seen half written."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8")

@@ -31,10 +31,11 @@ ENVIRONMENTS = {
 # Where the time of a decision is measured, so that episodes are played one by one.
 TIMED_FAMILIES = frozenset({"cloud_edge"})
 
-# DESIGN 6: seeds for choosing, for reporting on what was chosen, and for tests.
+# DESIGN 6: seeds for choosing, for reporting on what was chosen, for tests, and for training.
 DEVELOPMENT_SEEDS = range(10_000, 10_008)
 VALIDATION_SEEDS = range(20_000, 20_024)
 TEST_SEEDS_FROM = 30_000
+TRAINING_SEEDS_FROM = 1_000_000
 # A router's own randomness has nothing to do with the episode's.
 ROUTER_SEED_OFFSET = 500_000_000
 

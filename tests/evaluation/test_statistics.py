@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -12,10 +14,15 @@ from hypothesis.extra.numpy import arrays
 
 from routing_gym.evaluation.statistics import (
     Estimate,
+    SeedsNeeded,
     bootstrap_mean,
+    holm,
+    improvement,
     interquartile_mean,
     paired_difference,
+    paired_p_value,
     probability_of_improvement,
+    seeds_needed,
     stratified_iqm,
 )
 
@@ -128,7 +135,13 @@ def test_estimates_are_repeatable_whatever_else_draws() -> None:
     a, b = np.random.default_rng(5).random((2, 4, 9))
 
     def everything() -> list[object]:
-        return [paired_difference(a[0], b[0]), bootstrap_mean(a[1]), stratified_iqm(a, 100)]
+        return [
+            paired_difference(a[0], b[0]),
+            bootstrap_mean(a[1]),
+            stratified_iqm(a, 100),
+            improvement(a, b),
+            paired_p_value(np.tile(a[0], 2), np.tile(b[0], 2)),
+        ]
 
     first = everything()
     np.random.seed(1)
@@ -230,3 +243,296 @@ def test_either_one_or_the_other_improves(scores: np.ndarray, seed: int) -> None
 def test_conditions_are_not_mixed_up() -> None:
     # Within each condition the router always loses; over all scores it would win half of the time.
     assert probability_of_improvement([[0.1, 0.2], [0.8, 0.9]], [[0.3, 0.4], [1.0, 1.0]]) == 0.0
+
+
+@pytest.mark.parametrize(("seeds", "others"), [(24, 24), (7, 12)])
+def test_the_interval_of_an_improvement_comes_from_resampled_runs(seeds: int, others: int) -> None:
+    rng = np.random.default_rng(31)
+    a, b = rng.normal(0.3, 1.0, (5, seeds)).round(1), rng.normal(0.0, 1.0, (5, others)).round(1)
+    draws = []
+    for _ in range(2000):
+        picked = np.array([rng.choice(runs, len(runs)) for runs in a])
+        draws.append(
+            probability_of_improvement(picked, np.array([rng.choice(runs, len(runs)) for runs in b]))
+        )
+    value, low, high = improvement(a, b)
+    assert value == probability_of_improvement(a, b)
+    np.testing.assert_allclose((low, high), np.percentile(draws, [2.5, 97.5]), atol=0.01)
+
+
+def test_the_interval_of_an_improvement_is_worked_by_hand() -> None:
+    # Router 0 or 2, reference 1 and 1: the share of twos in a resample is 0, 1/2 or 1, with 1/4, 1/2, 1/4.
+    assert improvement([[0.0, 2.0]], [[1.0, 1.0]]) == Estimate(0.5, 0.0, 1.0)
+    assert improvement([[0.0, 2.0]] * 2, [[1.0, 1.0]] * 2).value == 0.5
+    assert improvement([[2.0, 2.0]], [[1.0, 1.0, 1.0]]) == Estimate(1.0, 1.0, 1.0)
+
+
+def test_an_improvement_changes_sides_with_its_sides() -> None:
+    a, b = np.random.default_rng(32).random((2, 6, 10))
+    there, back = improvement(a, b), improvement(b, a)
+    np.testing.assert_allclose(there, (1 - back.value, 1 - back.high, 1 - back.low), atol=0.02)
+
+
+def test_one_run_says_nothing_of_an_improvement() -> None:
+    assert improvement([[2.0], [2.0]], [[1.0, 3.0], [1.0, 1.0]]) == Estimate(0.75, 0.0, 1.0)
+
+
+def test_conditions_that_differ_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 conditions, the reference's 1;"):
+        improvement([[1.0], [2.0]], [[1.0]])
+
+
+# The test of a difference
+
+
+def all_signs(difference: list[int]) -> float:
+    """The p-value by counting, pattern by pattern."""
+    seen = abs(sum(difference))
+    patterns = list(itertools.product((1, -1), repeat=len(difference)))
+    return sum(
+        abs(sum(s * d for s, d in zip(signs, difference, strict=True))) >= seen for signs in patterns
+    ) / len(patterns)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(-4, 4), min_size=2, max_size=9))
+def test_the_exact_p_value_counts_every_pattern_of_signs(difference: list[int]) -> None:
+    # Tenths are rounded, so that sums that tie differ in their last digits.
+    assert paired_p_value(np.array(difference) / 10, np.zeros(len(difference))) == all_signs(difference)
+
+
+@pytest.mark.parametrize(
+    ("difference", "p"),
+    [
+        ([1.0, 1.0, 1.0], 0.25),  # only +++ and --- of eight
+        ([1.0, 2.0], 0.5),
+        ([0.0, 0.0, 0.0], 1.0),
+        ([0.1, 0.2, 0.3], 0.25),
+        ([0.1, 0.2, -0.3], 1.0),
+        ([1.0] * 13, 2.0 / 8192),
+        ([0.0] * 20, 1.0),
+        ([1.0, NAN, 2.0, math.inf], 0.5),
+        ([1.0], None),
+        ([1.0, NAN, -math.inf], None),
+        ([], None),
+    ],
+)
+def test_the_p_value_is_worked_by_hand(difference: list[float], p: float | None) -> None:
+    assert paired_p_value(difference, [0.0] * len(difference)) == p
+
+
+def test_beyond_thirteen_seeds_random_patterns_come_near_all_of_them() -> None:
+    difference = np.random.default_rng(41).normal(0.6, 1.0, 16)
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=16)))
+    exact = (np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9).mean()
+    assert 0.02 < exact < 0.2
+    drawn = paired_p_value(difference, np.zeros(16))
+    assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact / 10_000))
+    assert paired_p_value(difference, np.zeros(16)) == drawn
+
+
+def test_random_patterns_count_the_one_seen() -> None:
+    assert paired_p_value([1.0] * 40, [0.0] * 40, resamples=999) == 0.001
+
+
+def test_the_p_value_has_no_sides_and_no_unit() -> None:
+    a, b = np.random.default_rng(42).random((2, 11))
+    p = paired_p_value(a, b)
+    assert p == paired_p_value(b, a) == paired_p_value(1e-6 * a, 1e-6 * b) == paired_p_value(a[::-1], b[::-1])
+
+
+@pytest.mark.parametrize("seeds", [8, 24])
+def test_without_a_difference_p_values_below_a_level_are_as_frequent_as_the_level(seeds: int) -> None:
+    rng = np.random.default_rng(43)
+    luck = rng.exponential(size=(1000, seeds))  # skewed, and common to both
+    a, b = luck + rng.normal(size=(2, 1000, seeds))
+    p = np.array([paired_p_value(x, y, resamples=400) for x, y in zip(a, b, strict=True)], np.float64)
+    for level in (0.05, 0.25, 0.5):
+        assert (p <= level).mean() == pytest.approx(level, abs=4 * math.sqrt(level * (1 - level) / 1000))
+
+
+def test_p_values_of_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be paired"):
+        paired_p_value([1.0, 2.0], [1.0])
+
+
+# Families of comparisons
+
+
+@pytest.mark.parametrize(
+    ("given_", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]),
+        ([0.02], [0.02]),
+        ([], []),
+        ([0.4, 0.5, 0.6], [1.0, 1.0, 1.0]),
+        ([0.01, NAN, 0.04, 0.03], [0.03, NAN, 0.06, 0.06]),
+        ([NAN, NAN], [NAN, NAN]),
+        ([0.02, 0.02, 0.02], [0.06, 0.06, 0.06]),
+    ],
+)
+def test_holm_is_worked_by_hand(given_: list[float], adjusted: list[float]) -> None:
+    np.testing.assert_allclose(holm(given_), adjusted, rtol=1e-12)
+
+
+@given(st.lists(shares, min_size=1, max_size=10))
+def test_holm_rejects_what_stepping_down_rejects(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    level, rejected = 0.05, set()
+    for k, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        if p_values[index] * (len(p_values) - k) > level:
+            break
+        rejected.add(index)
+    assert set(np.flatnonzero(adjusted <= level)) == rejected
+    assert (adjusted >= p_values).all() and (adjusted <= 1.0).all()
+
+
+def test_holm_leaves_what_it_is_given() -> None:
+    p_values = np.array([0.01, 0.02])
+    holm(p_values)
+    assert p_values.tolist() == [0.01, 0.02]
+
+
+# How many seeds
+
+
+def test_seeds_needed_are_worked_by_hand() -> None:
+    # z = 1.95996 and 0.84162: their sum squared is 7.84888; corrections are 1.92073 and 0.96036.
+    # Variances: differences (1, -1, 0) have 1; each router 1 and 4/3 (of 0, 0, 2).
+    a, b = np.array([1.0, 2.0, 3.0]), np.array([0.0, 3.0, 3.0])
+    assert (a - b).var(ddof=1) == 1.0 and a.var(ddof=1) + b.var(ddof=1) == 4.0
+    # 7.84888/0.25 + 1.92073 = 33.3; 4 × 7.84888/0.25 + 0.96036 = 126.5
+    assert seeds_needed(a, b, 0.5) == SeedsNeeded(34, 127)
+    assert seeds_needed(a, b, -0.5) == SeedsNeeded(34, 127)
+    # power 0.9: (1.95996 + 1.28155)² = 10.5074
+    assert seeds_needed(a, b, 0.5, power=0.9) == SeedsNeeded(44, 170)
+
+
+def test_few_seeds_are_never_below_two() -> None:
+    assert seeds_needed([1.0, 2.0], [0.0, 1.0], 0.5) == SeedsNeeded(2, 33)
+    assert seeds_needed([1.0, 1.0], [0.0, 0.0], 0.5) == SeedsNeeded(2, 2)
+    assert seeds_needed([1.0, 2.0], [0.0, 1.0], 1e9).unpaired == 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "effect"),
+    [([1.0, 2.0], 0.0), ([1.0, 2.0], NAN), ([1.0, 2.0], math.inf), ([1.0, NAN], 1.0), ([1.0, math.inf], 1.0)],
+)
+def test_seeds_needed_may_not_be_defined(scores: list[float], effect: float) -> None:
+    assert seeds_needed(scores, [0.5, 0.25], effect) == SeedsNeeded(None, None)
+
+
+def test_an_effect_too_small_for_any_number_of_seeds_has_none() -> None:
+    assert seeds_needed([1.0, 2.0], [2.0, 0.0], 1e-300) == SeedsNeeded(None, None)
+
+
+def test_undefined_seeds_are_left_out_of_the_pilot() -> None:
+    a, b = np.random.default_rng(51).random((2, 8))
+    with_gaps = seeds_needed([*a, NAN, 9.0], [*b, 0.0, NAN], 0.1)
+    assert with_gaps == seeds_needed(a, b, 0.1)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 80.0])
+def test_a_power_that_is_no_probability_is_refused(power: float) -> None:
+    with pytest.raises(ValueError, match="must be between 0 and 1"):
+        seeds_needed([1.0, 2.0], [0.0, 0.0], 0.1, power)
+
+
+@given(arrays(np.float64, (2, 6), elements=shares), st.floats(0.01, 1))
+def test_half_the_effect_needs_about_four_times_the_seeds(scores: np.ndarray, effect: float) -> None:
+    whole, half = seeds_needed(*scores, effect), seeds_needed(*scores, effect / 2)
+    for many, few, correction in zip(half, whole, (1.92073, 0.96036), strict=True):
+        assert many is not None and few is not None
+        # `few` is at most 1 too many; the correction is there once.
+        assert max(2, 4 * (few - 1) - 3 * correction - 1e-3) <= many
+        assert many <= max(2, 4 * few - 3 * correction + 1 + 1e-3)
+
+
+def t_test_power(difference: np.ndarray, error: np.ndarray, critical: float) -> float:
+    return float((np.abs(difference / error) > critical).mean())
+
+
+@pytest.mark.parametrize("shared", [0.0, 1.0, 3.0])
+def test_so_many_seeds_find_the_difference_with_the_power_asked_for(shared: float) -> None:
+    rng = np.random.default_rng(61)
+    spread, effect, trials = np.array([1.0, 1.5]), 1.1, 10_000
+
+    def play(experiments: int, seeds: int) -> np.ndarray:
+        """Scores (2, experiments, seeds) of routers that share luck and of which the first is better."""
+        own = rng.normal(size=(2, experiments, seeds)) * spread[:, None, None]
+        return own + shared * rng.normal(size=(experiments, seeds)) + np.array([effect, 0.0])[:, None, None]
+
+    def critical(statistic: np.ndarray) -> float:
+        return float(np.quantile(np.abs(statistic), 0.95))
+
+    # A long pilot, so that its variances are the true ones.
+    needed = seeds_needed(*play(1, 200_000)[:, 0], effect)
+    assert needed.paired is not None and needed.unpaired is not None
+    if shared:
+        assert needed.paired < needed.unpaired
+
+    a, b = play(trials, needed.paired)
+    d = a - b
+    error = d.std(axis=1, ddof=1) / math.sqrt(needed.paired)
+    # The test's critical value, as simulated where there is no difference.
+    limit = critical((d.mean(axis=1) - effect) / error)
+    assert 0.78 <= t_test_power(d.mean(axis=1), error, limit) <= 0.84
+
+    a, b = play(trials, needed.unpaired)[0], play(trials, needed.unpaired)[1]
+    d, error = (
+        a.mean(axis=1) - b.mean(axis=1),
+        np.sqrt((a.var(axis=1, ddof=1) + b.var(axis=1, ddof=1)) / needed.unpaired),
+    )
+    limit = critical((d - effect) / error)
+    assert 0.78 <= t_test_power(d, error, limit) <= 0.84
+
+
+# What the intervals promise, with the 24 seeds of a validation
+
+
+def skewed(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Scores as attainment has them: near a ceiling, with a tail below; their mean is 0.8."""
+    return 1.0 - rng.gamma(4.0, 0.05, size=shape)
+
+
+def test_the_interval_of_a_mean_covers_it() -> None:
+    rng = np.random.default_rng(71)
+    covered = 0
+    for values in skewed(rng, 500, 24):
+        _, low, high = bootstrap_mean(values, resamples=500)
+        covered += low <= 0.8 <= high
+    assert 0.90 <= covered / 500 <= 0.98
+
+
+def test_the_interval_of_a_paired_difference_covers_it() -> None:
+    rng = np.random.default_rng(72)
+    covered = 0
+    for luck in skewed(rng, 500, 24):
+        a = luck + 0.02 + rng.normal(0, 0.02, 24)
+        estimate = paired_difference(a, luck + skewed(rng, 24) - 0.8, resamples=500)
+        assert estimate is not None
+        covered += estimate.low <= 0.02 <= estimate.high
+    assert 0.90 <= covered / 500 <= 0.98
+
+
+def test_the_interval_of_an_interquartile_mean_covers_it() -> None:
+    rng = np.random.default_rng(73)
+    offsets = np.linspace(0.0, 0.3, 6)[:, None]
+    truth = interquartile_mean(skewed(rng, 6, 100_000) + offsets)
+    covered = 0
+    for _ in range(300):
+        _, low, high = stratified_iqm(skewed(rng, 6, 24) + offsets, resamples=200)
+        covered += low <= truth <= high
+    assert 0.90 <= covered / 300 <= 0.98
+
+
+def test_the_interval_of_an_improvement_covers_it() -> None:
+    rng = np.random.default_rng(74)
+    shifts = np.array([0.0, 0.5, 1.0, 2.0])[:, None]
+    # Of normal runs that differ by s, one is better with probability Φ(s/√2).
+    truth = np.mean([NormalDist().cdf(s / math.sqrt(2.0)) for s in shifts[:, 0]])
+    covered = 0
+    for _ in range(300):
+        _, low, high = improvement(shifts + rng.normal(size=(4, 24)), rng.normal(size=(4, 24)), resamples=400)
+        covered += low <= truth <= high
+    assert 0.90 <= covered / 300 <= 0.98

@@ -17,7 +17,8 @@ from routing_baselines.cloud_edge.reproduction import experiments, findings
 from routing_baselines.cloud_edge.reproduction.published import COMPARED, PUBLISHED, Played, read_played
 from routing_baselines.cloud_edge.reproduction.scaling_plot import draw_scaling
 from routing_gym.cli.cloud_edge import cloud_edge_conditions
-from routing_gym.cli.options import Run, make_console, routers_of, run_comparison
+from routing_gym.cli.options import Run, make_console, run_comparison
+from routing_gym.evaluation.arguments import routers_of
 from routing_gym.evaluation.cloud_edge_report import remarks
 from routing_gym.evaluation.drawing import styles_of
 from routing_gym.evaluation.report import Sheet, markdown_table
