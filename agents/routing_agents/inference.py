@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_baselines.cluster.sampling import uniform
+from routing_baselines.splitmix import uniform
 from routing_gym.common.features import Features
 
 Weights = Mapping[str, NDArray[np.float32]]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_agents.inference import Forward, Sizes, drawn, likeliest, weight_shapes
-from routing_baselines.cluster.sampling import splitmix64
+from routing_baselines.splitmix import splitmix64
 from routing_gym.common.features import Features, flatten
 from tests.agents.trained import random_features, random_weights
 

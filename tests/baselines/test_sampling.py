@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_baselines.cluster.sampling import PowerOfTwo, Random, splitmix64, uniform
+from routing_baselines.cluster.sampling import PowerOfTwo, Random
+from routing_baselines.splitmix import splitmix64, uniform
 from tests.baselines.states import observation, observations, row
 
 ROUTERS = [Random, PowerOfTwo]

@@ -1,4 +1,4 @@
-"""Routers that draw at random. Their generator is their own, per row, never the environment's."""
+"""Routers that draw at random."""
 
 from __future__ import annotations
 
@@ -11,28 +11,8 @@ from numpy.typing import NDArray
 
 from routing_baselines.choice import nth_eligible
 from routing_baselines.cluster.router import Bools, View, eligible_replicas
+from routing_baselines.splitmix import Words, seeded, uniform
 from routing_gym.policy import Policy
-
-Words = NDArray[np.uint64]
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-
-
-def splitmix64(state: Words) -> tuple[Words, Words]:
-    """Advance SplitMix64 (Steele, Lea and Flood, 2014), element by element.
-
-    Returns:
-        The next state and the output.
-    """
-    state = state + _GAMMA
-    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state, z ^ (z >> np.uint64(31))
-
-
-def uniform(state: Words) -> tuple[Words, NDArray[np.float64]]:
-    """Return the next state, and a number on [0, 1) made of the output's upper 53 bits."""
-    state, word = splitmix64(state)
-    return state, (word >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class RandomRouter(Policy):
@@ -49,8 +29,8 @@ class RandomRouter(Policy):
         self.seed = seed
 
     def initial_state(self, seeds: Sequence[int]) -> Words:
-        """Return the state of rows with these seeds, hashed: rows a step apart would share their draws."""
-        return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64))[1]
+        """Return the state of rows with these seeds; see `splitmix.seeded`."""
+        return seeded(seeds)
 
     def predict(
         self,

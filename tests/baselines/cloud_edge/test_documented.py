@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing_baselines.cloud_edge.documented import CloudOnly, EdgeOnly, LeastLoaded, RoundRobin
+from routing_baselines.cloud_edge.sampling import Random
 from routing_baselines.cloud_edge.uniroute import UniRoute
 from tests.cloud_edge.observations import batches, closing_request, make_observation, make_request, pairs, row
 
-ROUTERS = [RoundRobin, LeastLoaded, CloudOnly, EdgeOnly, UniRoute]
+ROUTERS = [RoundRobin, LeastLoaded, CloudOnly, EdgeOnly, UniRoute, Random]
 CURSORS = [RoundRobin, CloudOnly, EdgeOnly]
 SHAPES = st.sampled_from([(), (0,), (1,), (4,), (2, 3)])
 routers = pytest.mark.parametrize("kind", ROUTERS, ids=lambda kind: kind.__name__)
@@ -173,7 +174,7 @@ def test_choices_are_legal_and_those_of_the_rows_alone(kind: Any, drawn: Any) ->
     before = {name: each.copy() for name, each in batch.items()}
     router = kind()
     state = router.initial_state(range(int(np.prod(shape))))
-    alone = {index: router.initial_state([0]) for index in np.ndindex(shape)}
+    alone = {index: router.initial_state([k]) for k, index in enumerate(np.ndindex(shape))}
     for _ in range(3):
         kept = None if state is None else state.copy()
         actions, following = router.predict(batch, state)
@@ -201,7 +202,7 @@ def test_a_request_observation_is_a_batch_of_one(kind: Any) -> None:
     }
     batch, request = make_observation(1, 4, **fields), make_request(4, **fields)
     router = kind()
-    state = alone = router.initial_state([0])
+    start = state = alone = router.initial_state([0])
     for _ in range(5):
         whole, state = router.predict(batch, state)
         action, alone = router.predict(request, alone)
@@ -210,7 +211,8 @@ def test_a_request_observation_is_a_batch_of_one(kind: Any) -> None:
         assert [action] == whole.tolist()
         assert alone == state
     many = {name: np.broadcast_to(each, (2, 3, *each.shape)) for name, each in request.items()}
-    assert router.predict(many)[0].tolist() == [[int(router.predict(request)[0])] * 3] * 2
+    same = None if start is None else np.broadcast_to(start, (2, 3))
+    assert router.predict(many, same)[0].tolist() == [[int(router.predict(request, start)[0])] * 3] * 2
 
 
 @routers

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from routing_baselines.cloud_edge import memetic
 from routing_baselines.cloud_edge.memetic import Operators, Population
-from routing_baselines.cluster.sampling import splitmix64, uniform
+from routing_baselines.splitmix import splitmix64, uniform
 from routing_gym.cloud_edge.evaluator import BatchEvaluator, BatchTables, population_terms
 from tests.baselines.cloud_edge.cema_reference import batch, is_legal, random_legal, random_tables, tables
 
