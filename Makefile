@@ -9,13 +9,20 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install -qq -c constraints.txt
 PYTEST = $(BIN)/python -m pytest
 ARGS =
+# Of configs/studies, see docs/studies.md; `make study STUDY=load` plays one.
+STUDY = benchmark exploration load fleet admission requests destinations cema-hyperparameters
 # Test processes: each compiles the kernels once, so more than a few do not pay.
 JOBS = 2
+# Extras of the installs.
+PLOTS = plots,optimal
+STUDIES = $(PLOTS),studies
+QUALITY = $(PLOTS),quality
+DEV = $(PLOTS),studies,quality,render,agents,scale,dev
 COMPARE = $(BIN)/routing-gym compare
 # A second run replaces the first, unless it goes on with it.
 AGAIN = $(if $(findstring --resume,$(ARGS)),,--overwrite)
 
-.PHONY: help compare compare-cluster compare-cloud-edge study-learned bench test test-slow test-all lint format clean
+.PHONY: help compare compare-cluster compare-cloud-edge study study-learned bench test test-slow test-all lint format clean
 .NOTPARALLEL:
 
 help: ## list these verbs
@@ -29,8 +36,14 @@ compare-cluster: $(VENV)/.plots ## compare the routers of the inference cluster
 compare-cloud-edge: $(VENV)/.plots ## compare the routers of cloud–edge batches
 	$(COMPARE) cloud-edge --out results/cloud-edge $(AGAIN) $(ARGS)
 
-study-learned: $(VENV)/.plots ## hold the trained routers against the others, part by part
-	$(BIN)/routing-gym study-learned --out results/learned $(AGAIN) $(ARGS)
+study: $(VENV)/.studies ## play the studies, on from where they were left, into docs/benchmark.md and results/
+	@set -e; for study in $(STUDY); do \
+		$(BIN)/routing-gym study $$study --out results/$$study --docs docs/benchmark.md $(ARGS); \
+	done
+
+study-learned: $(VENV)/.studies ## hold the trained routers against the others, and write their report
+	$(BIN)/routing-gym study learned --out results/learned $(ARGS)
+	$(BIN)/routing-gym report-learned results/learned --docs docs/learned.md
 
 bench: $(VENV)/.quality ## print how fast the environments are on this machine
 	$(BIN)/routing-gym bench $(ARGS)
@@ -74,24 +87,24 @@ $(VENV)/.created: $(BIN)/python
 	echo "Found:$${found:- no Python}. Name another: make PYTHON=/path/to/python ..." >&2; \
 	exit 1
 
+# Extras, how long, and the smaller installs that are then there too.
 # .created is away while pip works, so an install that was interrupted starts over.
-$(VENV)/.plots: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots,optimal] into $(VENV) (about a minute the first time)"
+define install
+	@echo "Installing routing-gym[$(1)] into $(VENV) ($(2) the first time)"
 	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots,optimal]"
+	@$(PIP) -e ".[$(1)]"
 	@touch $(VENV)/.created
-	@touch $@
+	@touch $(3) $@
+endef
+
+$(VENV)/.plots: $(VENV)/.created pyproject.toml constraints.txt
+	$(call install,$(PLOTS),about a minute)
+
+$(VENV)/.studies: $(VENV)/.created pyproject.toml constraints.txt
+	$(call install,$(STUDIES),about a minute,$(VENV)/.plots)
 
 $(VENV)/.quality: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots,optimal,quality] into $(VENV) (about a minute the first time)"
-	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots,optimal,quality]"
-	@touch $(VENV)/.created
-	@touch $(VENV)/.plots $@
+	$(call install,$(QUALITY),about a minute,$(VENV)/.plots)
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing routing-gym[plots,optimal,quality,render,agents,scale,dev] into $(VENV) (minutes the first time: torch is large)"
-	@rm -f $(VENV)/.created
-	@$(PIP) -e ".[plots,optimal,quality,render,agents,scale,dev]"
-	@touch $(VENV)/.created
-	@touch $(VENV)/.plots $(VENV)/.quality $@
+	$(call install,$(DEV),minutes,$(VENV)/.plots $(VENV)/.studies $(VENV)/.quality)

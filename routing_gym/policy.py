@@ -78,6 +78,13 @@ class Policy(ABC):
         The evaluation runner calls this before a run. The default does nothing.
         """
 
+    def fingerprint(self) -> Mapping[str, str]:
+        """Return what identifies the files that it plays with, once it is configured: SHA-256, by name.
+
+        A run that is gone on with must find the same. Empty by default.
+        """
+        return {}
+
     def diagnostics(self) -> Sequence[Mapping[str, Any]]:
         """Tell, for each row of the last `predict`, what its decision cost and how it was found.
 

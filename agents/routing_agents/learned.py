@@ -12,18 +12,19 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from routing_agents.folder import load
+from routing_agents.folder import WEIGHTS, load
 from routing_agents.inference import Forward, Words, drawn, likeliest
 from routing_agents.manifest import LearnedError
 from routing_agents.walk import Walk
-from routing_baselines.cluster.sampling import splitmix64
 from routing_baselines.cluster.work import LeastWork
+from routing_baselines.splitmix import seeded
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.features import request_features
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.features import cluster_features, reward_features
 from routing_gym.common.config import packaged
 from routing_gym.common.features import Features
+from routing_gym.evaluation.results import file_hash
 from routing_gym.policy import Policy
 from routing_gym.rewards import cluster_weights
 
@@ -111,7 +112,11 @@ class LearnedRouter(Policy):
 
     def initial_state(self, seeds: Sequence[int]) -> Words:
         """Return the random state of rows with these seeds, which only draws move."""
-        return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64))[1]
+        return seeded(seeds)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the SHA-256 of its weights."""
+        return {"weights": file_hash(self.folder / WEIGHTS)}
 
     def configure(self, configs: Sequence[Any]) -> None:
         """Check that the router fits each row's condition; the default one is chosen to.

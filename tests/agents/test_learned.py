@@ -21,13 +21,13 @@ from routing_agents.learned import CloudEdgeLearned, Learned
 from routing_agents.manifest import LearnedError
 from routing_baselines.cluster.sampling import Random
 from routing_baselines.cluster.work import LeastWork
-from routing_gym.cli.options import routers_of
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cloud_edge.features import request_features
 from routing_gym.cluster.config import ClusterConfig
 from routing_gym.cluster.features import cluster_features, reward_features
 from routing_gym.cluster.observation import REPORTED_FIELDS
 from routing_gym.common.config import ConfigError
+from routing_gym.evaluation.arguments import routers_of
 from routing_gym.evaluation.runner import Condition, Router, make_jobs, run_jobs
 from routing_gym.rewards import cluster_weights
 from routing_gym.wrappers import VectorFeatureObservation

@@ -1,0 +1,154 @@
+"""Engines: the same shards whoever plays them, and lost workers are made up for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra `studies`")
+pytest.importorskip("joblib", reason="needs the extra `studies`")
+
+from routing_gym.evaluation.results import ResultsError
+from routing_gym.studies.engines import LOSSES, Engine
+from routing_gym.studies.shards import Player, Shards
+from routing_gym.studies.storage import write_shard
+from tests.studies.runs import (
+    IN_PROCESS,
+    PLAYER,
+    Dying,
+    cluster_part,
+    played,
+    some_shards,
+    study_of,
+    table_of,
+)
+
+TWO = Engine("joblib", 2)
+
+
+def rows_of(shards: Shards, engine: Engine, player: Player | Dying, folder: Path) -> list[dict[str, object]]:
+    """Return the episodes of all shards, each of which is played once."""
+    numbers = range(len(shards))
+    found = list(engine.play(player, shards, numbers))  # type: ignore[arg-type]
+    assert sorted(number for number, _ in found) == list(numbers)
+    for number, data in found:
+        write_shard(folder / "shards" / "0000" / f"{number:08d}.parquet", data)
+    rows: list[dict[str, object]] = table_of(folder).to_pylist()
+    return rows
+
+
+def test_processes_play_what_one_process_plays(tmp_path: Path) -> None:
+    shards = some_shards()
+    alone = rows_of(shards, IN_PROCESS, PLAYER, tmp_path / "alone")
+    assert len(alone) == 20
+    assert rows_of(shards, TWO, PLAYER, tmp_path / "two") == alone
+
+
+def test_what_a_lost_worker_had_in_hand_is_played_again(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    count.mkdir()
+    shards = some_shards()
+    alone = rows_of(shards, IN_PROCESS, PLAYER, tmp_path / "alone")
+    rows = rows_of(shards, TWO, Dying(count, "adaptive", LOSSES - 1), tmp_path / "two")
+    assert len(list(count.iterdir())) == LOSSES - 1
+    assert rows == alone
+
+
+def test_a_shard_that_always_loses_its_worker_ends_the_study(tmp_path: Path) -> None:
+    shards = some_shards()
+    finished = []
+    with pytest.raises(ResultsError, match=rf"lost {LOSSES} times in a row.*the same command goes on"):
+        for number, _ in TWO.play(Dying(tmp_path, "adaptive", 99), shards, range(len(shards))):  # type: ignore[arg-type]
+            finished.append(number)
+    assert len(set(finished)) == len(finished) < len(shards)
+    assert {shards.group(number).routers[0].label for number in finished} <= {"round_robin"}
+
+
+@pytest.mark.parametrize("engine", [IN_PROCESS, TWO], ids=["one", "two"])
+def test_what_goes_wrong_in_a_shard_is_told(engine: Engine) -> None:
+    player = Player(curves=False, gap=False, versions=(("numba", "0.0"),), files=())
+    with pytest.raises(ResultsError, match=r"numba 0\.0, here"):
+        list(engine.play(player, some_shards(), [0, 1]))
+
+
+@pytest.mark.slow
+def test_a_study_on_ray_is_the_same_though_a_worker_is_killed(tmp_path: Path) -> None:
+    """A real Ray of two workers on this machine, one killed while it plays."""
+    pytest.importorskip("ray", reason="needs the extra `scale`")
+    if not Path("/proc").is_dir():
+        pytest.skip("finds Ray's workers in /proc")
+    study = study_of(
+        a=cluster_part(fields={"warmup_s": 3.0}, routers={"documented": ["round_robin", "adaptive"]})
+    )
+    played(study, tmp_path / "alone", seeds="24")
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.is_set() and not killed:
+            on_disk = list((tmp_path / "ray").glob("a/shards/*/*.parquet"))
+            for process in _players() if on_disk else []:
+                os.kill(process, signal.SIGKILL)
+                killed.append(process)
+                break
+            time.sleep(0.02)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        played(study, tmp_path / "ray", Engine("ray", 2), seeds="24")
+    finally:
+        over.set()
+        killer.join()
+    assert killed
+    alone, ray = (table_of(tmp_path / name / "a") for name in ("alone", "ray"))
+    assert ray.num_rows == 4 * 24 * 2
+    assert ray.equals(alone)
+
+
+def _players() -> list[int]:
+    """Return the processes of Ray's workers that play a shard now."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if file.read_bytes().startswith(b"ray::_play_shard"):
+                found.append(int(file.parent.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def test_workers_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
+    """Otherwise they would go on for nobody, and slow down the one that goes on."""
+    if not Path("/proc").is_dir():
+        pytest.skip("finds processes in /proc")
+    script = (
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "from routing_gym.studies.engines import Engine\n"
+        "from tests.studies.runs import some_shards\n"
+        "class Slow:\n"
+        "    def __call__(self, jobs):\n"
+        f"        Path({str(tmp_path)!r}, str(os.getpid())).touch()\n"
+        "        time.sleep(60)\n"
+        "shards = some_shards()\n"
+        "list(Engine('joblib', 2).play(Slow(), shards, range(len(shards))))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2]) as process:
+        deadline = time.monotonic() + 60.0
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        workers = [int(file.name) for file in tmp_path.iterdir()]
+        assert len(workers) == 2
+        process.kill()
+    deadline = time.monotonic() + 20.0
+    while any(Path(f"/proc/{worker}").is_dir() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [worker for worker in workers if Path(f"/proc/{worker}").is_dir()] == []
