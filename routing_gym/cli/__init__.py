@@ -14,6 +14,8 @@ import routing_gym
 from routing_gym.cli.cloud_edge import compare_cloud_edge
 from routing_gym.cli.cluster import compare_cluster
 from routing_gym.cli.options import make_console, tell
+from routing_gym.cli.report import write_report
+from routing_gym.cli.study import study
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,6 +26,8 @@ compare_app = typer.Typer(no_args_is_help=True, help="Compare routers on identic
 compare_app.command("cluster")(compare_cluster)
 compare_app.command("cloud-edge")(compare_cloud_edge)
 app.add_typer(compare_app, name="compare")
+app.command("report")(write_report)
+app.command("study")(study)
 
 
 @app.command("routers")

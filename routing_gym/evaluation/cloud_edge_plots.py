@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from routing_gym.evaluation.drawing import YARDSTICK, grid, mean_curve, save
+from routing_gym.evaluation.drawing import YARDSTICK, grid, log_ticks, mean_curve, save
 from routing_gym.evaluation.statistics import bootstrap_mean
 
 Records = Sequence[Mapping[str, Any]]
@@ -139,33 +139,45 @@ def _convergence(
     handles: dict[str, Any] = {}
     for panel, condition in zip(panels, conditions, strict=True):
         here = [curve for curve in curves if curve["condition"] == condition["name"]]
-        for label in searches:
-            found = [
-                np.array(curve["convergence"])
-                for curve in here
-                if curve["router"] == label and "convergence" in curve
-            ]
-            if found:
-                instants, best = mean_convergence(found)
-                (handles[label],) = panel.plot(
-                    1000.0 * instants, best, drawstyle="steps-post", **styles[label]
-                )
-                panel.plot(1000.0 * instants[-1], best[-1], "o", ms=4, color=styles[label]["color"])
-        bounds = {
-            curve["seed"]: curve["bound"][np.flatnonzero(curve["requests"])[0]]
-            for curve in here
-            if curve["router"] in searches and "bound" in curve and any(curve["requests"])
-        }
-        if bounds:
-            optimum = np.mean(list(bounds.values()))
-            handles["proven optimum"] = panel.axhline(optimum, color=YARDSTICK, lw=1.1, ls=":")
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter("")
+        handles |= draw_convergence(panel, convergence_of(here, searches), proven(here, searches), styles)
         panel.set_title(condition["name"], fontsize=10, loc="left")
-        panel.set_xlabel("time since the decision began, ms")
-        panel.set_ylabel("J of the assignment that it would return")
     return save(figure, path, handles)
+
+
+def convergence_of(curves: Records, searches: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Return each search's `mean_convergence` in these episodes' first batches, where it tells of it."""
+    found: dict[str, list[Any]] = {}
+    for curve in curves:
+        if curve["router"] in searches and "convergence" in curve:
+            found.setdefault(curve["router"], []).append(np.array(curve["convergence"]))
+    return {label: mean_convergence(found[label]) for label in searches if label in found}
+
+
+def proven(curves: Records, searches: Sequence[str]) -> float | None:
+    """Return the mean proven optimum of the first batches of these episodes; None where none was proven."""
+    bounds = {
+        curve["seed"]: curve["bound"][np.flatnonzero(curve["requests"])[0]]
+        for curve in curves
+        if curve["router"] in searches and "bound" in curve and any(curve["requests"])
+    }
+    return float(np.mean(list(bounds.values()))) if bounds else None
+
+
+def draw_convergence(
+    panel: Any, found: Mapping[str, tuple[Any, Any]], optimum: float | None, styles: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Draw what `convergence_of` and `proven` return; return the handles."""
+    handles: dict[str, Any] = {}
+    for label, (instants, best) in found.items():
+        (handles[label],) = panel.plot(1000.0 * instants, best, drawstyle="steps-post", **styles[label])
+        panel.plot(1000.0 * instants[-1], best[-1], "o", ms=4, color=styles[label]["color"])
+    if optimum is not None:
+        handles["proven optimum"] = panel.axhline(optimum, color=YARDSTICK, lw=1.1, ls=":")
+    panel.set_xscale("log")
+    log_ticks(panel.xaxis)
+    panel.set_xlabel("time since the decision began, ms")
+    panel.set_ylabel("J of the assignment that it would return")
+    return handles
 
 
 def mean_convergence(found: Sequence[Any]) -> tuple[Any, Any]:

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from routing_gym.cluster.metrics import CDF_GRID_MS, TIMELINE_POINTS
-from routing_gym.evaluation.drawing import YARDSTICK, grid, mean_curve, save
+from routing_gym.evaluation.drawing import grid, interval_row, mean_curve, name_rows, save
 from routing_gym.evaluation.statistics import bootstrap_mean
+
+DEADLINE = "#D32F2F"
+LATENCIES_MS = (3.0, 3000.0)
 
 
 def draw(
@@ -34,22 +37,29 @@ def _latency(path: Path, conditions: Sequence[Any], curves: Sequence[Any], style
     figure, panels = grid(len(conditions), 5.4, 3.1)
     handles: dict[str, Any] = {}
     for panel, condition in zip(panels, conditions, strict=True):
-        deadline = condition["config"]["deadline_ms"]
-        handles["deadline"] = panel.axvline(deadline, color="#B00020", lw=1.1, zorder=0)
-        for label, style in styles.items():
-            cdf = mean_curve(curves, condition["name"], label, "latency_cdf")
-            if cdf is not None:
-                (handles[label],) = panel.plot(CDF_GRID_MS, cdf, **style)
-        panel.set_xscale("log")
-        panel.set_xticks([2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000], minor=False)
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.minorticks_off()
-        panel.set_xlim(3, 3000)
-        panel.set_ylim(0, 1.01)
+        found = {label: mean_curve(curves, condition["name"], label, "latency_cdf") for label in styles}
+        cdfs = {label: cdf for label, cdf in found.items() if cdf is not None}
+        handles |= draw_latency(panel, condition["config"]["deadline_ms"], cdfs, styles)
         panel.set_title(condition["name"], fontsize=10, loc="left")
-        panel.set_xlabel("latency, ms")
-        panel.set_ylabel("share of all arrivals")
     return save(figure, path, handles)
+
+
+def draw_latency(
+    panel: Any, deadline_ms: float, cdfs: Mapping[str, Any], styles: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Draw routers' distributions of latency on `CDF_GRID_MS`, and the deadline; return the handles."""
+    handles = {"deadline": panel.axvline(deadline_ms, color=DEADLINE, lw=1.1, zorder=0)}
+    for label, cdf in cdfs.items():
+        (handles[label],) = panel.plot(CDF_GRID_MS, cdf, **styles[label])
+    panel.set_xscale("log")
+    panel.set_xticks([2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000], minor=False)
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.minorticks_off()
+    panel.set_xlim(*LATENCIES_MS)
+    panel.set_ylim(0, 1.01)
+    panel.set_xlabel("latency, ms")
+    panel.set_ylabel("share of all arrivals")
+    return handles
 
 
 def _attainment(
@@ -74,20 +84,8 @@ def _attainment(
             if not values:
                 continue
             estimate = bootstrap_mean(values)
-            colour = styles[label]["color"]
-            panel.plot([estimate.low, estimate.high], [place, place], color=colour, lw=3, alpha=0.45)
-            marker = "D" if colour == YARDSTICK else "o"
-            panel.plot(estimate.value, place, marker, color=colour, ms=5)
-            panel.annotate(
-                f"{estimate.value:.1f}",
-                (estimate.high, place),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        panel.set_yticks(range(len(labels)), labels, fontsize=9)
-        panel.set_ylim(-0.6, len(labels) - 0.4)
+            interval_row(panel, place, estimate, styles[label]["color"], f"{estimate.value:.1f}")
+        name_rows(panel, labels)
         panel.margins(x=0.14)
         panel.set_title(condition["name"], fontsize=10, loc="left")
         panel.set_xlabel("attainment, % of all arrivals")

@@ -9,22 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from routing_gym.evaluation.statistics import Estimate
+
 # Okabe and Ito's colours, told apart by people with every kind of colour vision; black is for yardsticks.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#6A51A3")
 DASHES = ((), (5, 2), (2, 1.5), (6, 2, 1, 2))
 YARDSTICK = "#222222"
+YARDSTICK_DASHES = ((1, 1), (4, 1.2, 1, 1.2))
 
 
 def styles_of(run: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Give each router a colour and a dash by its place in the list; yardsticks are black."""
     styles = {}
+    yardsticks = 0
     for k, (router, role) in enumerate(zip(run["routers"], run["roles"], strict=True)):
-        yardstick = role == "yardstick"
-        styles[router["label"]] = {
-            "color": YARDSTICK if yardstick else COLOURS[k % len(COLOURS)],
-            "dashes": (1, 1) if yardstick else DASHES[(k // 2 + k // len(COLOURS)) % len(DASHES)],
-            "lw": 1.6,
-        }
+        colour = COLOURS[k % len(COLOURS)]
+        dashes: tuple[float, ...] = DASHES[(k // 2 + k // len(COLOURS)) % len(DASHES)]
+        if role == "yardstick":
+            colour, dashes = YARDSTICK, YARDSTICK_DASHES[yardsticks % len(YARDSTICK_DASHES)]
+            yardsticks += 1
+        styles[router["label"]] = {"color": colour, "dashes": dashes, "lw": 1.6}
     return styles
 
 
@@ -41,9 +45,54 @@ def grid(count: int, width: float, height: float, columns: int = 2) -> tuple[Any
     for panel in panels[count:]:
         panel.set_visible(False)
     for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25, lw=0.6)
+        dress(panel)
     return figure, panels[:count]
+
+
+def dress(panel: Any) -> None:
+    """Give a panel the look of all of them: no box, a faint grid."""
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(alpha=0.25, lw=0.6)
+
+
+def interval_row(
+    panel: Any, place: float, estimate: Estimate, colour: str, text: str, right: float = -math.inf
+) -> None:
+    """Draw an estimate and its interval on a line of a panel; yardsticks as diamonds.
+
+    Args:
+        panel: matplotlib's axes.
+        place: of the line.
+        estimate: without an interval where its ends are NaN.
+        colour: of the router.
+        text: beside all of it.
+        right: where other marks on the line end.
+    """
+    panel.plot([estimate.low, estimate.high], [place, place], color=colour, lw=3, alpha=0.45)
+    panel.plot(estimate.value, place, "D" if colour == YARDSTICK else "o", color=colour, ms=5)
+    panel.annotate(
+        text,
+        (max(right, estimate.value, *(() if math.isnan(estimate.high) else (estimate.high,))), place),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+    )
+
+
+def log_ticks(axis: Any) -> None:
+    """Name 1, 2 and 5 of each decade of a logarithmic axis that spans few."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
+
+
+def name_rows(panel: Any, labels: Sequence[str]) -> None:
+    """Name the lines of a panel, from the lowest up."""
+    panel.set_yticks(range(len(labels)), labels, fontsize=9)
+    panel.set_ylim(-0.6, len(labels) - 0.4)
 
 
 def save(figure: Any, path: Path, handles: Mapping[str, Any]) -> Path:

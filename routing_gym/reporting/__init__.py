@@ -1,0 +1,1 @@
+"""Reports: tables and figures of studies and comparisons, as one page of HTML and in Markdown."""
