@@ -30,12 +30,12 @@ def draw(folder: Path, results: Mapping[str, Results]) -> list[Path]:
     written = []
     for name, mine in results.items():
         path = folder / f"learned_{name}.png"
-        other = results.get(mine.part.beside or "")
-        if mine.part.steered:
+        other = results.get(mine.report.beside or "")
+        if mine.report.steered:
             written.append(_frontier(path, mine.beside(other) if other else mine, other))
-        elif mine.part.split and PANEL in mine.part.conditions:
+        elif mine.report.split and PANEL in mine.crossed:
             written.append(_by_size(path, mine, other))
-        elif mine.part.family == "cluster" and PANEL in mine.part.conditions:
+        elif mine.family == "cluster" and PANEL in mine.crossed:
             written.append(_by_condition(path, mine))
     return written
 
@@ -46,15 +46,16 @@ def _lines(results: Results) -> list[tuple[str, str, str, Any]]:
     def means(*routers: str) -> Any:
         return 100.0 * np.array([results.scores(router, "attainment").mean(axis=1) for router in routers])
 
-    part, reference = results.part, results.record["reference"]
-    usual = f"{reference.partition(':')[0]}, best of {len(part.candidates)}" if part.candidates else reference
+    usual, trained, selection = results.reference, results.trained, results.played.selection
+    if selection is not None:
+        usual = f"{usual.partition(':')[0]}, best of {len(selection.routers)}"
     drawn = [
-        ("best documented", DOCUMENTED, "s", means(*part.routers.documented).max(axis=0, keepdims=True)),
-        (usual, REFERENCE, "o", means(reference)),
-        (f"trained, {len(part.routers.trained)} seeds", TRAINED, "o", means(*part.routers.trained)),
+        ("best documented", DOCUMENTED, "s", means(*results.documented).max(axis=0, keepdims=True)),
+        (usual, REFERENCE, "o", means(results.reference)),
+        (f"trained, {len(trained)} seeds", TRAINED, "o", means(*trained)),
     ]
     for router, marker in ((GOAL, "D"), (BOUND, "|")):
-        if router in results.roles:
+        if router in results.routers:
             drawn.append((router, YARDSTICK, marker, means(router)))
     return drawn
 
@@ -62,7 +63,7 @@ def _lines(results: Results) -> list[tuple[str, str, str, Any]]:
 def _by_condition(path: Path, results: Results) -> Path:
     """One row per condition, one panel per rate; trained routers as their mean and range."""
     rates = results.values(PANEL)
-    rows = [field for field in results.part.conditions if field != PANEL]
+    rows = [field for field in results.crossed if field != PANEL]
     count = len(results.where(PANEL, rates[0]).conditions)
     figure, panels = grid(len(rates), 3.9, 0.8 + 0.36 * count, columns=3)
     handles: dict[str, Any] = {}
@@ -87,8 +88,8 @@ def _by_condition(path: Path, results: Results) -> Path:
 
 def _by_size(path: Path, results: Results, other: Results | None) -> Path:
     """Attainment over what the part is split by, one panel per rate; the other part is as trained."""
-    split = str(results.part.split)
-    few = results.part.load_of_replicas
+    split = str(results.report.split)
+    few = results.load_of_replicas
     usual = f" with {few}, load kept" if few else ""
     rates = results.values(PANEL)
     figure, panels = grid(len(rates), 3.6, 3.2, columns=3)
@@ -129,14 +130,12 @@ def _by_size(path: Path, results: Results, other: Results | None) -> Path:
 
 def _frontier(path: Path, results: Results, other: Results | None) -> Path:
     """Attainment against tail and mean latency: the steered router's curve, and other routers as points."""
-    steered = results.part.steered
-    assert steered is not None
-    shares = {steered.label(share): f"w = {share:g}" for share in steered.shares}
+    shares = {router: f"w = {share:g}" for router, share in results.steered.items()}
     texts = [*shares.values()]
     # The ends only, on either side of the curve: it may be short.
     named = {texts[0]: (-8, 3, "right"), texts[-1]: (-8, -9, "right")}
-    trained = other.part.routers.trained if other else ()
-    at = {router: _place(results, router) for router in results.roles if router != BOUND}
+    trained = other.trained if other else ()
+    at = {router: _place(results, router) for router in results.routers if router != BOUND}
     figure, panels = grid(2, 5.4, 4.2)
     handles: dict[str, Any] = {}
     for column, (panel, title) in enumerate(zip(panels, LATENCIES, strict=True)):

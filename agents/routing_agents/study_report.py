@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from routing_agents.study import Part
 from routing_agents.study_scores import (
     Floats,
     Results,
@@ -17,16 +16,13 @@ from routing_agents.study_scores import (
     median_over_conditions,
     share_of_way,
 )
-from routing_gym.cluster.distribution import Weighting
 from routing_gym.common.percentiles import nearest_rank
 from routing_gym.evaluation.presentations import DASH, INFINITE
-from routing_gym.evaluation.report import FEW_SEEDS, PRESENTATIONS, Sheet, markdown_table
-from routing_gym.evaluation.results import ResultsError
+from routing_gym.evaluation.report import FEW_SEEDS, Sheet, markdown_table
 from routing_gym.evaluation.statistics import Estimate, bootstrap_mean, paired_difference
-from routing_gym.rewards import CLUSTER_WEIGHTINGS, cluster_weights
 
-BEGIN, END = "<!-- study-learned: begin -->", "<!-- study-learned: end -->"
-COMMAND = "routing-gym study-learned"
+COMMAND = "routing-gym study learned"
+REPORT_COMMAND = "routing-gym report-learned"
 GOAL = "clairvoyant"
 MEAN = "mean of {} trained"
 
@@ -54,28 +50,23 @@ CLOUD_EDGE_COLUMNS = (
 )
 
 
-def report(parts: Mapping[str, Part], results: Mapping[str, Results], plots: Sequence[Path]) -> str:
-    """Return the report: a section for each part that is played, below a heading of level 3.
+def report(results: Mapping[str, Results], plots: Sequence[Path], about: str = "") -> str:
+    """Return the report: a section for each part, below a heading of level 3.
 
     Args:
-        parts: of the study, in order.
-        results: of those that are played.
+        results: of each part, by name, in order.
         plots: pictures that lie beside it, named `learned_PART.png`.
+        about: a paragraph before the sections.
     """
     drawn = {plot.stem.removeprefix("learned_"): plot.name for plot in plots}
-    lines = [f"    {COMMAND} --data FOLDER", "", HOW_TO_READ, ""]
-    for name, part in parts.items():
-        lines += [f"### {part.title}", ""]
-        if name not in results:
-            files = f" It needs {', '.join(part.traces)} in the folder `--data`." if part.traces else ""
-            lines += [f"Not run here.{files}", ""]
-            continue
-        mine = results[name]
-        other = results.get(mine.part.beside or "")
+    lines = [f"    {COMMAND} --data FOLDER", f"    {REPORT_COMMAND}", "", HOW_TO_READ, ""]
+    lines += [about, ""] if about else []
+    for name, mine in results.items():
+        other = results.get(mine.report.beside or "")
         mine = mine.beside(other) if other else mine
-        lines += [_about(name, mine), ""]
-        show = _cluster if part.family == "cluster" else _cloud_edge
-        split = mine.part.split
+        lines += [f"### {mine.title}", "", _about(name, mine), ""]
+        show = _cluster if mine.family == "cluster" else _cloud_edge
+        split = mine.report.split
         groups = (
             [(f"{split} {v}", mine.where(split, v)) for v in mine.values(split)] if split else [("", mine)]
         )
@@ -84,14 +75,13 @@ def report(parts: Mapping[str, Part], results: Mapping[str, Results], plots: Seq
             lines += show(group)
         lines += [_columns(mine), ""]
         if name in drawn:
-            lines += [f"![{part.title}]({drawn[name]})", ""]
+            lines += [f"![{mine.title}]({drawn[name]})", ""]
     return "\n".join(lines)
 
 
 def findings(results: Results) -> list[str]:
     """Say what the trained routers are worth, in sentences."""
-    part, show = results.part, PRESENTATIONS[results.part.family]
-    trained = part.routers.trained
+    show, trained = results.played.show, results.trained
     if not trained:
         return []
     mean = results.mean_scores(trained, show.score).mean(axis=0)
@@ -104,7 +94,7 @@ def findings(results: Results) -> list[str]:
         shown = np.format_float_positional(deviation, 2, unique=False, fractional=False, trim="-")
         lines.append(f"The {len(each)} training seeds reach {spread}; standard deviation {shown}.")
     best = _best_documented(results)
-    against = [results.record["reference"], *part.also, *([best] if best else [])]
+    against = [results.reference, *results.report.also, *([best] if best else [])]
     for router in dict.fromkeys(against):
         found = paired_difference(mean, results.scores(router, show.score).mean(axis=0))
         assert found is not None
@@ -118,7 +108,7 @@ def findings(results: Results) -> list[str]:
         share = share_of_way(mean, start, end)
         if share is not None and share.value > 0.0:
             lines.append(f"Of the way from {against[0]} to {GOAL} they go {_interval(share, 100.0, 0)} %.")
-    if part.family == "cloud_edge":
+    if results.family == "cloud_edge":
         backlog, most = _backlog(results, (against[0],))
         lines.append(
             f"What carries over: {against[0]} leaves {backlog} s of backlog behind a window on average, "
@@ -127,50 +117,37 @@ def findings(results: Results) -> list[str]:
     return lines
 
 
-def place(page: str, text: str, name: str) -> str:
-    """Return a page with what stands between the markers replaced, and nothing else.
-
-    Raises:
-        ResultsError: it does not hold each marker once, in order.
-    """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ResultsError(f"{name} must hold one line {BEGIN} and below it one line {END}")
-    lines = text.strip("\n")  # the first may be indented
-    before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
-    return f"{before}\n\n{lines}\n\n{after}"
-
-
 def _about(name: str, results: Results) -> str:
     """Say what was played."""
-    seeds, part = results.seeds, results.part
+    seeds, played, few = results.seeds, results.played, results.load_of_replicas
     count = len(results.conditions)
-    data = " --data FOLDER" if part.traces else ""
-    versions = ", ".join(f"{package} {number}" for package, number in results.plan["versions"].items())
+    data = " --data FOLDER" if "trace" in results.crossed else ""
+    versions = ", ".join(f"{package} {number}" for package, number in played.plan["versions"].items())
     text = (
         f"`{COMMAND} --parts {name}{data}`: {count} condition{'s' * (count > 1)} × {len(seeds)} "
         f"seed{'s' * (len(seeds) > 1)} ({_span(seeds)}), {versions}."
     )
-    if part.steered is not None:
-        deadline_ms = results.conditions[0]["config"]["deadline_ms"]
-        first, second = (_weighting(reward, deadline_ms) for reward in part.steered.rewards)
-        text += f" The router is told what is paid: w is the share of {second}, the rest is {first}."
-    if part.load_of_replicas is not None:
+    if few is not None:
         text += (
-            f" Rates are those of {part.load_of_replicas} replicas; here they are higher, for the same load. "
+            f" Rates are those of {few} replicas; here they are higher, for the same load. "
             "Events still hit one replica."
         )
-    selection, show = results.record["selection"], PRESENTATIONS[part.family]
-    if selection["scores"]:
+    if played.selection is not None:
+        show = played.show
+        means = played.selection.scores(show.score).mean(axis=(1, 2))
         scores = ", ".join(
-            f"{label} {show.sign * show.scale * score:.{show.decimals[0]}f}"
-            for label, score in selection["scores"].items()
+            f"{label} {show.scale * mean:.{show.decimals[0]}f}"
+            for label, mean in zip(played.selection.routers, means, strict=True)
         )
         text += (
-            f" Reference: {results.record['reference']}, the best on development seeds "
-            f"{_span(selection['seeds'])} ({show.score}, {show.mean}: {scores})."
+            f" Reference: {results.reference}, the best on development seeds "
+            f"{_span(played.selection.seeds)} ({show.score}, {show.mean}: {scores})."
         )
     if results.outdated:
-        text += " Played with other weights than those of today; play it again."
+        text += (
+            " Played with other weights than those of today; play it again. Such a router is trained by "
+            f"`{results.report.train}`."
+        )
     if len(seeds) < FEW_SEEDS:
         text += f" So few seeds give no interval of 95 %; take {FEW_SEEDS} at least."
     overlapping = [
@@ -184,32 +161,18 @@ def _about(name: str, results: Results) -> str:
             f" The seeds' stretches of a trace overlap ({', '.join(overlapping)}), so that intervals "
             "understate how much another trace would differ."
         )
-    return f"{text} {part.note}".strip()
+    return f"{text} {played.part['note']}".strip()
 
 
 def _columns(results: Results) -> str:
     """Say what the columns of a part's tables are."""
-    reference = results.record["reference"]
-    if results.part.family == "cluster":
-        return CLUSTER_COLUMNS.format(reference=reference or "the reference")
+    if results.family == "cluster":
+        return CLUSTER_COLUMNS.format(reference=results.reference)
     return CLOUD_EDGE_COLUMNS.format(
-        batch=results.part.decision_batch,
-        count=len(_decisions(results, reference)),
-        routers=len(results.roles),
+        batch=results.report.decision_batch,
+        count=len(_decision_times(results, results.reference)),
+        routers=len(results.routers),
     )
-
-
-def _weighting(reward: Weighting, deadline_ms: float) -> str:
-    """Return what to call a weighting: its name, its share of a named one, or its weights."""
-    if isinstance(reward, str):
-        return f"`{reward}`"
-    weights = np.array(reward)
-    for name in CLUSTER_WEIGHTINGS:
-        named = np.array(cluster_weights(name, deadline_ms))
-        share = float(weights @ named / (named @ named))
-        if share > 0.0 and np.allclose(weights, share * named):
-            return f"{share:g} × `{name}`"
-    return f"the weights {', '.join(f'{weight:g}' for weight in reward)}"
 
 
 def _span(seeds: Sequence[int]) -> str:
@@ -219,13 +182,13 @@ def _span(seeds: Sequence[int]) -> str:
 
 
 def _best_documented(results: Results) -> str | None:
-    means = {r: float(results.scores(r, "attainment").mean()) for r in results.part.routers.documented}
+    means = {r: float(results.scores(r, "attainment").mean()) for r in results.documented}
     return max(means, key=lambda router: means[router]) if means else None
 
 
 def _rows(results: Results) -> list[tuple[str, bool, tuple[str, ...]]]:
     """Return a table's rows: name, whether it is a yardstick, and the routers that it is the mean of."""
-    trained = results.part.routers.trained
+    trained = results.trained
     rows: list[tuple[str, bool, tuple[str, ...]]] = [
         (router, role == "yardstick", (router,)) for router, role in results.roles.items()
     ]
@@ -236,20 +199,17 @@ def _rows(results: Results) -> list[tuple[str, bool, tuple[str, ...]]]:
 
 
 def _cluster(results: Results) -> list[str]:
-    reference = results.record["reference"]
-    scores = {router: results.scores(router, "attainment").mean(axis=0) for router in results.roles}
-    goal = scores.get(GOAL)
-    way = reference is not None and goal is not None
-    headers = ["router", "attainment %"]
-    headers += [f"Δ to {reference}, points"] if reference else []
+    reference = results.reference
+    scores = {router: results.scores(router, "attainment").mean(axis=0) for router in results.routers}
+    way = GOAL in scores
+    headers = ["router", "attainment %", f"Δ to {reference}, points"]
     headers += ["way %"] if way else []
     headers += ["p99, ms", "largest 5 %", "latency, ms"]
     rows = []
     for name, yardstick, routers in _rows(results):
         mine = np.mean([scores[router] for router in routers], axis=0)
         cells = [name, _interval(bootstrap_mean(mine), 100.0, 2)]
-        if reference:
-            cells.append(_difference(name, reference, mine, scores[reference], 100.0, 2))
+        cells.append(_difference(name, reference, mine, scores[reference], 100.0, 2))
         if way:
             share = share_of_way(mine, scores[reference], scores[GOAL])
             shown = not yardstick and name != reference and share is not None and share.value > 0.0
@@ -272,15 +232,15 @@ def _cluster(results: Results) -> list[str]:
 
 def _each_cluster_condition(results: Results) -> list[str]:
     """Return a table of the conditions, attainment in %."""
-    part, reference = results.part, results.record["reference"]
-    fields = [field for field in part.conditions if field != part.split]
+    reference, all_trained = results.reference, results.trained
+    fields = [field for field in results.crossed if field != results.report.split]
     yardsticks = [router for router, role in results.roles.items() if role == "yardstick"]
-    headers = [*fields, "best documented", reference, MEAN.format(len(part.routers.trained))]
+    headers = [*fields, "best documented", reference, MEAN.format(len(all_trained))]
     headers += ["Δ, points", *yardsticks]
     rows = []
     for condition in results.conditions:
         here = results._replace(conditions=[condition])
-        trained = here.mean_scores(part.routers.trained, "attainment")[0]
+        trained = here.mean_scores(all_trained, "attainment")[0]
         usual = here.scores(reference, "attainment")[0]
         best = _best_documented(here)
         cells = [f"{condition['labels'][field]}" for field in fields]
@@ -291,9 +251,9 @@ def _each_cluster_condition(results: Results) -> list[str]:
 
 
 def _cloud_edge(results: Results) -> list[str]:
-    part, reference = results.part, results.record["reference"]
-    scores = {router: results.scores(router, "objective").mean(axis=0) for router in results.roles}
-    against = [reference, *part.also]
+    reference, fields = results.reference, results.crossed
+    scores = {router: results.scores(router, "objective").mean(axis=0) for router in results.routers}
+    against = [reference, *results.report.also]
     headers = ["router", "J", *(f"Δ to {router}" for router in against), "loss", "latency, s", "p99, s"]
     headers += ["backlog, s", "decision, ms", "p95, ms"]
     rows = []
@@ -304,17 +264,17 @@ def _cloud_edge(results: Results) -> list[str]:
         for metric, decimals in (("quality_loss", 3), ("mean_latency_s", 2), ("p99_latency_s", 2)):
             cells.append(_number(defined_mean(results.mean_scores(routers, metric)), 1.0, decimals))
         cells.append("{} ({})".format(*_backlog(results, routers)))
-        times = np.concatenate([_decisions(results, router) for router in routers])
+        times = np.concatenate([_decision_times(results, router) for router in routers])
         p95 = nearest_rank(np.sort(times), 95, len(times)) if len(times) else None
         median = float(np.median(times)) if len(times) else None
         rows.append([*cells, _number(median, 1.0, 3), _number(p95, 1.0, 3)])
     yardsticks = [yardstick for _, yardstick, _ in _rows(results)]
     lines = [*markdown_table(Sheet("", tuple(headers), rows, yardsticks)), ""]
     lines += [*(f"- {finding}" for finding in findings(results)), ""]
-    headers = [*part.conditions, *(name.strip("*") for name, _, _ in _rows(results))]
+    headers = [*fields, *(name.strip("*") for name, _, _ in _rows(results))]
     rows = [
         [
-            *(f"{condition['labels'][field]}" for field in part.conditions),
+            *(f"{condition['labels'][field]}" for field in fields),
             *(
                 f"{here.mean_scores(routers, 'objective').mean():.4f}"
                 for here in [results._replace(conditions=[condition])]
@@ -326,10 +286,10 @@ def _cloud_edge(results: Results) -> list[str]:
     return lines + _folded(f"Each of the {len(rows)} conditions, J", headers, rows)
 
 
-def _decisions(results: Results, router: str) -> Floats:
+def _decision_times(results: Results, router: str) -> Floats:
     """Return the times of a router's decisions on batches of the size that counts, ms."""
     requests, milliseconds = results.decisions[router].T
-    return milliseconds[requests == results.part.decision_batch]
+    return milliseconds[requests == results.report.decision_batch]
 
 
 def _backlog(results: Results, routers: tuple[str, ...]) -> tuple[str, str]:

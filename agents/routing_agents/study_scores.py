@@ -6,60 +6,101 @@ resamples seeds, each with all of its conditions, and differences are paired by 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from routing_agents.manifest import LearnedError
-from routing_agents.study import RECORD, Part, weights_hash
+from routing_agents.study import Report
 from routing_gym.cloud_edge.config import CloudEdgeConfig
 from routing_gym.cluster.config import ClusterConfig
-from routing_gym.common.config import validate
-from routing_gym.evaluation.results import PLAN, ResultsError, read_curves, read_episodes, read_plan
-from routing_gym.evaluation.runner import Router
+from routing_gym.common.config import ConfigError, validate
+from routing_gym.evaluation.results import ResultsError
 from routing_gym.evaluation.statistics import CONFIDENCE, RESAMPLES, SEED, Estimate
+from routing_gym.policy import make_policy
+from routing_gym.studies.results import PartResults
 
 Floats = NDArray[np.float64]
-Key = tuple[str, str, int]
+
+REWARD = ":reward="
+# Labels of conditions that no field was crossed for.
+DERIVED = ("load", "cutoff_s", "trace_s", "destinations")
 
 
 class Results(NamedTuple):
-    """A part's results.
+    """A part's results, as its page shows them.
 
     Attributes:
-        part: what was played.
-        record: what else is known of it: `selection`, `reference`, `weights`; see `study.run_study`.
-        plan: of its results folder.
+        played: what was played.
+        report: what else the page needs to know.
         conditions: of the plan, those that are looked at.
-        roles: of each router, `router` or `yardstick`, in the order of tables.
-        rows: episodes, by router, condition and seed.
-        decisions: requests and decision time (ms) of every batch, (batches, 2), by router.
+        routers: whose results each router's are and its label there, by its name on the page, in the order of
+            tables.
+        reference: the router that differences are taken to.
+        decisions: requests and decision time (ms) of every batch, (batches, 2), by router; empty where no
+            batch counts.
         outdated: whether a trained router of the part has other weights by now, or is gone.
     """
 
-    part: Part
-    record: Mapping[str, Any]
-    plan: Mapping[str, Any]
+    played: PartResults
+    report: Report
     conditions: list[Mapping[str, Any]]
-    roles: Mapping[str, str]
-    rows: Mapping[Key, Mapping[str, Any]]
+    routers: Mapping[str, tuple[PartResults, str]]
+    reference: str
     decisions: Mapping[str, Floats]
     outdated: bool
 
     @property
+    def family(self) -> str:
+        """Of environments."""
+        return str(self.played.run["family"])
+
+    @property
+    def title(self) -> str:
+        """Of the part."""
+        return str(self.played.part["title"])
+
+    @property
+    def load_of_replicas(self) -> int | None:
+        """Loads are what the rates give with so many replicas; None where they are what they are."""
+        few: int | None = self.played.part.get("load_of_replicas")
+        return few
+
+    @property
     def seeds(self) -> list[int]:
         """Seeds of each condition's episodes."""
-        seeds: list[int] = self.plan["run"]["seeds"]
-        return seeds
+        return self.played.seeds
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """`router` or `yardstick`, by name on the page."""
+        return {name: results.roles[label] for name, (results, label) in self.routers.items()}
+
+    @property
+    def documented(self) -> tuple[str, ...]:
+        """The sources' own routers."""
+        return tuple(self.played.group("documented"))
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The training seeds of one method; none where one router is steered."""
+        return () if self.report.steered else tuple(self.played.group("trained"))
+
+    @property
+    def steered(self) -> dict[str, float]:
+        """Share of the second reward, by what the page calls the router at it."""
+        return {_told(label, share): share for label, share in _shares(self.played, self.report).items()}
+
+    @property
+    def crossed(self) -> list[str]:
+        """The fields that tell conditions apart."""
+        return [name for name in self.conditions[0]["labels"] if name not in DERIVED]
 
     def where(self, field: str, value: Any) -> Results:
         """Return the results under the conditions of which a label has a value."""
-        found = [condition for condition in self.conditions if condition["labels"].get(field) == value]
-        return self._replace(conditions=found)
+        return self._replace(conditions=[c for c in self.conditions if c["labels"].get(field) == value])
 
     def values(self, field: str) -> list[Any]:
         """Return the values that a label takes, in order."""
@@ -67,11 +108,12 @@ class Results(NamedTuple):
 
     def scores(self, router: str, metric: str) -> Floats:
         """Return a metric of a router's episodes (conditions, seeds), NaN where undefined."""
-        table = [
-            [self.rows[router, condition["name"], seed].get(metric) for seed in self.seeds]
-            for condition in self.conditions
-        ]
-        return np.array(table, np.float64)  # None becomes NaN
+        results, label = self.routers[router]
+        names = [condition["name"] for condition in results.conditions]
+        rows = [names.index(condition["name"]) for condition in self.conditions]
+        columns = [results.seeds.index(seed) for seed in self.seeds]
+        scores: Floats = results.of(label, metric)[np.ix_(rows, columns)]
+        return scores
 
     def mean_scores(self, routers: tuple[str, ...], metric: str) -> Floats:
         """Return the mean over several routers, episode by episode (conditions, seeds)."""
@@ -86,57 +128,82 @@ class Results(NamedTuple):
         )
         if not same or not set(self.seeds) <= set(other.seeds):
             return self
-        return self._replace(
-            roles={**other.roles, **self.roles},
-            rows={**other.rows, **self.rows},
-            record={**self.record, "reference": other.record["reference"]},
-        )
+        return self._replace(routers={**other.routers, **self.routers}, reference=other.reference)
 
 
-def read_results(folder: Path) -> Results | None:
-    """Read a part's folder; None where it is not there, or not all of it is played.
+def results_of(played: PartResults) -> Results:
+    """Return a part's results as its page shows them.
 
     Raises:
-        ResultsError: it is damaged.
+        ResultsError: what stands under the part's `report` is not what the page needs, or does not fit it.
     """
-    if not (folder / PLAN).exists() or not (folder / RECORD).exists():
-        return None
-    plan = read_plan(folder)
-    run = plan["run"]
-    rows = {(row["router"], row["condition"], row["seed"]): row for row in read_episodes(folder)}
-    if len(rows) < len(run["routers"]) * len(run["conditions"]) * len(run["seeds"]):
-        return None
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        part = validate(Part, record["part"])
-        outdated = _outdated(run, record["weights"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ResultsError(f"{folder / RECORD} does not describe a part of a study: {error}") from error
-    labels = [router["label"] for router in run["routers"]]
-    decisions: dict[str, list[Any]] = {label: [] for label in labels}
-    for curve in read_curves(folder):
-        decisions[curve["router"]] += zip(curve["requests"], curve["decision_ms"], strict=True)
-    return Results(
-        part,
-        record,
-        plan,
-        run["conditions"],
-        dict(zip(labels, run["roles"], strict=True)),
-        rows,
-        {label: np.array(found, np.float64).reshape(-1, 2) for label, found in decisions.items()},
-        outdated,
-    )
+        report = validate(Report, played.part.get("report", {}))
+    except ConfigError as error:
+        raise ResultsError(
+            f"{played.folder} is not a part of the study of learned routers: report: {error}"
+        ) from None
+    shares = _shares(played, report)
+    routers = {
+        _told(label, shares[label]) if label in shares else label: (played, label) for label in played.routers
+    }
+    found = Results(played, report, played.conditions, routers, played.reference, {}, _outdated(played.run))
+    _check(found)
+    return found if report.decision_batch is None else found._replace(decisions=_decisions(played))
 
 
-def _outdated(run: Mapping[str, Any], weights: Mapping[str, str]) -> bool:
-    """Return whether a router of a run has other weights by now than those given, by label."""
+def _shares(played: PartResults, report: Report) -> dict[str, float]:
+    return dict(zip(played.group("trained"), report.steered, strict=False))
+
+
+def _told(label: str, share: float) -> str:
+    """Return what the page calls a router that is told a reward."""
+    return f"{label.partition(REWARD)[0]}, w = {share:g}"
+
+
+def _check(results: Results) -> None:
+    report, played = results.report, results.played
+    where = f"{played.folder}: report"
+    for router in report.also:
+        if router not in results.routers:
+            raise ResultsError(f"{where}.also: {router!r} must be one of {', '.join(results.routers)}")
+    if report.split is not None and report.split not in results.crossed:
+        raise ResultsError(f"{where}.split = {report.split!r}: must be one of {', '.join(results.crossed)}")
+    if results.family == "cloud_edge" and report.decision_batch is None:
+        raise ResultsError(f"{where}.decision_batch is missing: must be a number of requests")
+    trained = len(played.group("trained"))
+    if report.steered and len(report.steered) != trained:
+        raise ResultsError(f"{where}.steered: must be {trained} shares, one of each trained router")
+
+
+def _decisions(played: PartResults) -> dict[str, Floats]:
+    decisions: dict[str, list[Any]] = {label: [] for label in played.routers}
+    for condition in played.conditions:
+        for curve in played.curves(condition["name"]):
+            decisions[curve["router"]] += zip(curve["requests"], curve["decision_ms"], strict=True)
+    return {label: np.array(found, np.float64).reshape(-1, 2) for label, found in decisions.items()}
+
+
+def _outdated(run: Mapping[str, Any]) -> bool:
+    """Return whether a router of a run has other weights by now than those it was played with."""
     kind = ClusterConfig if run["family"] == "cluster" else CloudEdgeConfig
     configs = [validate(kind, condition["config"]) for condition in run["conditions"]]
-    routers = [Router(**router) for router in run["routers"] if router["label"] in weights]
+    routers = [router for router in run["routers"] if router["label"] in run["fingerprints"]]
     try:
-        return any(weights_hash(router, configs) != weights[router.label] for router in routers)
+        return any(
+            fingerprint not in run["fingerprints"][router["label"]]
+            for router in routers
+            for fingerprint in _fingerprints(router, configs)
+        )
     except LearnedError:
         return True  # it is gone, or no longer fits
+
+
+def _fingerprints(router: Mapping[str, Any], configs: Sequence[Any]) -> Iterator[dict[str, str]]:
+    policy = make_policy(router["name"], **router["params"])
+    for config in configs:
+        policy.configure([config])
+        yield dict(policy.fingerprint())
 
 
 def share_of_way(scores: Floats, reference: Floats, goal: Floats) -> Estimate | None:

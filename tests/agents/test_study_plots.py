@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from routing_agents.study import Part
 from routing_agents.study_scores import Results
+from routing_gym.evaluation.arguments import routers_of
+from routing_gym.studies.config import Part
 from tests.agents.studies import made_up
 
 pytest.importorskip("matplotlib")
@@ -29,7 +31,7 @@ PART: dict[str, Any] = {
         "yardsticks": ["clairvoyant", "bound"],
     },
     "reference": "deadline_aware",
-    "train": "…",
+    "report": {"train": "…"},
 }
 SEEDS = (1, 2)
 
@@ -37,10 +39,11 @@ SEEDS = (1, 2)
 def results(folder: Path, part: dict[str, Any], **fixed: float) -> Results:
     """Return results in [0, 1], latencies in hundreds, and a p99 of each router that is given one."""
     parsed = Part.model_validate(part)
-    conditions = parsed.conditions_played()
-    rng = np.random.default_rng(len(conditions))
-    labels = [router.label for router in parsed.routers_played(parsed.reference, conditions)]
-    shape = (len(conditions), len(SEEDS))
+    count = len(parsed.conditions_played())
+    rng = np.random.default_rng(count)
+    groups = parsed.groups(*routers_of(str(parsed.reference), "cluster"))
+    labels = [router.label for listed in groups.values() for router in listed]
+    shape = (count, len(SEEDS))
     metrics = {
         label: {
             "attainment": rng.random(shape),
@@ -49,7 +52,7 @@ def results(folder: Path, part: dict[str, Any], **fixed: float) -> Results:
         }
         for k, label in enumerate(labels)
     }
-    return made_up(folder, parsed, metrics, SEEDS)
+    return made_up(folder, part, metrics, SEEDS)
 
 
 @pytest.fixture
@@ -101,10 +104,23 @@ def test_every_condition_has_a_dot_for_each_router(tmp_path: Path, figures: list
             assert any((low, high) == pytest.approx(end) for end in ends), "the range of training seeds"
 
 
+def test_a_reference_that_was_chosen_is_called_the_best_of_so_many(
+    tmp_path: Path, figures: list[Any]
+) -> None:
+    mine = results(tmp_path / "part", PART)
+    selection = results(
+        tmp_path / "selection", {**PART, "routers": {"fixed": ["least_work", "adaptive"]}}
+    ).played
+    draw(tmp_path, {"part": mine._replace(played=replace(mine.played, selection=selection))})
+    names = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert names[1] == "deadline_aware, best of 3"
+
+
 def test_more_replicas_are_drawn_beside_those_trained_with(tmp_path: Path, figures: list[Any]) -> None:
     usual = results(tmp_path / "usual", PART)
     conditions = {"replicas": [8, 16], "rate_per_s": [100, 200], "scenario": ["steady"]}
-    more = {**PART, "conditions": conditions, "split": "replicas", "beside": "usual", "load_of_replicas": 3}
+    report = {"train": "…", "split": "replicas", "beside": "usual"}
+    more = {**PART, "conditions": conditions, "load_of_replicas": 3, "report": report}
     mine = results(tmp_path / "more", more)
     assert len(draw(tmp_path, {"more": mine})) == len(draw(tmp_path, {"usual": usual, "more": mine})) - 1 == 1
     without, _, figure = figures
@@ -125,8 +141,9 @@ def test_the_frontier_shows_each_router_where_it_is_and_names_those_it_cannot(
     tmp_path: Path, figures: list[Any]
 ) -> None:
     usual = results(tmp_path / "usual", PART, round_robin=math.inf)
-    steered = {"router": "learned:path=c", "rewards": ["on_time", "latency"], "shares": [0.0, 0.5, 1.0]}
-    part = {**PART, "routers": {}, "steered": steered, "reference": None, "beside": "usual"}
+    steered = {"learned": {"path": ["c"], "reward": [[1.0 - w, 0.0, -w, 0.0, 0.0] for w in (0.0, 0.5, 1.0)]}}
+    report = {"train": "…", "beside": "usual", "steered": [0.0, 0.5, 1.0]}
+    part = {**PART, "routers": {"fixed": ["deadline_aware"], "trained": [steered]}, "report": report}
     mine = results(tmp_path / "weights", part)
     assert [path.name for path in draw(tmp_path, {"usual": usual, "weights": mine})] == [
         "learned_usual.png",
@@ -137,14 +154,15 @@ def test_the_frontier_shows_each_router_where_it_is_and_names_those_it_cannot(
     labels = [f"learned:path=c, w = {share}" for share in ("0", "0.5", "1")]
     curve = left.get_lines()[0]
     assert curve.get_ydata() == pytest.approx([attainment(mine, label).mean() for label in labels])
-    assert curve.get_xdata() == pytest.approx([500.0, 501.0, 502.0])
+    assert curve.get_xdata() == pytest.approx([501.0, 502.0, 503.0])
     latency = right.get_lines()[0].get_xdata()
     assert latency == pytest.approx([mine.scores(label, "mean_latency_ms").mean() for label in labels])
     assert [text.get_text() for text in right.texts] == ["w = 0", "w = 1"]
     # All but the bound, which has no latency, are points; on the left all but the one that has no p99.
     points = [router for router in usual.roles if router != "bound"]
     shown = [float(line.get_xdata()[0]) for line in right.get_lines()[1:]]
-    assert shown == pytest.approx([usual.scores(router, "mean_latency_ms").mean() for router in points])
+    both = mine.beside(usual)
+    assert shown == pytest.approx([both.scores(router, "mean_latency_ms").mean() for router in points])
     assert len(left.get_lines()) == len(right.get_lines()) - 1
     assert left.get_title("left") == "infinite: round_robin"
     assert right.get_title("left") == ""
@@ -155,5 +173,6 @@ def test_the_frontier_shows_each_router_where_it_is_and_names_those_it_cannot(
 
 
 def test_parts_without_a_picture_have_none(tmp_path: Path) -> None:
-    part = {**PART, "conditions": {"heterogeneity": [0.5, 1.0]}, "split": "heterogeneity"}
+    report = {"train": "…", "split": "heterogeneity"}
+    part = {**PART, "conditions": {"heterogeneity": [0.5, 1.0]}, "report": report}
     assert draw(tmp_path, {"part": results(tmp_path / "part", part)}) == []
