@@ -13,6 +13,7 @@ from routing_gym.evaluation.cloud_edge_plots import MARKERS
 from routing_gym.evaluation.frontier import aiq, non_decreasing_hull
 from routing_gym.evaluation.statistics import Estimate
 from routing_gym.reporting.figure import Figure
+from routing_gym.reporting.sweeps import is_number
 from routing_gym.reporting.view import View, called, cells, identifying, interval, key_of, panel, spread
 
 Floats = NDArray[np.float64]
@@ -115,7 +116,7 @@ def bases(routers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             if len({str(params.get(key)) for params in relatives}) > 1
         ]
         dials = [
-            key for key in varied if all(_is_number(params[key]) for params in relatives if key in params)
+            key for key in varied if all(is_number(params[key]) for params in relatives if key in params)
         ]
         if len(dials) == 1:
             kept = [f"{key}={value}" for key, value in router["params"].items() if key not in dials]
@@ -127,10 +128,6 @@ def bases(routers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _has_dial(base: str, settings: Mapping[str, str]) -> bool:
     return list(settings.values()).count(base) > 1
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _families(view: View, places: Sequence[int], base_of: Mapping[str, str]) -> list[Family]:

@@ -120,21 +120,29 @@ def section_of(results: PartResults, brief: bool = False) -> Section:
 
     Args:
         results: of the part.
-        brief: leave out each condition's table, and how many seeds differences need.
+        brief: for a page that says itself how to read tables and what they do not show: leave that out, and
+            each condition's table, and how many seeds differences need.
 
     Raises:
         ResultsError: the results lack what a report needs; says what, and which version writes it.
     """
     found = analyse(results)
-    chapters = [Chapter("", _about(results, found))]
+    chapters = [Chapter("", _about(results, found, brief))]
     if found.lines:
         table = headline_of(results, found)
         lines = verdict(found, len(results.seeds))
-        judged = [Bullets(lines)] if lines else []
-        chapters.append(Chapter(table.title, [table, *judged, Text(how_to_read(results, found))]))
+        if brief and found.normalised is not None and found.normalised.left_out:
+            kept, count = len(found.normalised.kept), len(found.conditions)
+            lines.append(
+                f"Normalised over {kept} of {count} conditions; in the others there is too little to gain."
+            )
+        blocks: list[Block] = [table, *([Bullets(lines)] if lines else [])]
+        chapters.append(
+            Chapter(table.title, blocks if brief else [*blocks, Text(how_to_read(results, found))])
+        )
     if results.selection is not None:
         chapters.append(Chapter("Selection", _selection(results, results.selection)))
-    if found.normalised is not None and found.normalised.left_out:
+    if not brief and found.normalised is not None and found.normalised.left_out:
         left_out = found.normalised.left_out.items()
         lines = [f"{found.conditions[k]}: {reason}." for k, reason in left_out]
         chapters.append(Chapter("Conditions that are not normalised", [Bullets(lines)]))
@@ -150,12 +158,13 @@ def section_of(results: PartResults, brief: bool = False) -> Section:
         chapters.append(Chapter("How many seeds a difference needs", [table, Text(text)]))
     if not brief and found.lines:
         chapters.append(Chapter("Each condition", _each_condition(results)))
-    chapters.append(Chapter("What these results do not show", [Bullets(_not_shown(results, found))]))
+    if not brief:
+        chapters.append(Chapter("What these results do not show", [Bullets(_not_shown(results, found))]))
     title = results.part.get("title") or f"{FAMILIES[results.run['family']]}: {results.name}"
     return Section(slug(results.name), title, chapters)
 
 
-def _about(results: PartResults, found: Analysis) -> list[Block]:
+def _about(results: PartResults, found: Analysis, brief: bool) -> list[Block]:
     run, plan = results.run, results.plan
     count = len(results.conditions)
     blocks: list[Block] = []
@@ -188,6 +197,9 @@ def _about(results: PartResults, found: Analysis) -> list[Block]:
         "Versions": f"{versions}, Python {plan['python']}",
         "Machine": str(plan["machine"]),
     }
+    if brief:
+        said = "; ".join(f"{name.lower()}: {what}" for name, what in facts.items() if name != "Family")
+        return [*blocks, Text(f"{facts['Family']}; {said}.")]
     return [*blocks, Facts(facts)]
 
 

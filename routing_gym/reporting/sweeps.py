@@ -90,9 +90,9 @@ def _possible(name: str, shipped: Mapping[str, Any], settings: Settings) -> list
         groups: dict[str, dict[float | None, dict[float, str]]] = {}
         rest = {}
         for label, params in settings.items():
-            if all(_is_number(params.get(key)) for key in varied):
+            if all(is_number(params.get(key)) for key in varied):
                 kept = {key: value for key, value in params.items() if key not in varied}
-                plain = {key: float(value) if _is_number(value) else value for key, value in kept.items()}
+                plain = {key: float(value) if is_number(value) else value for key, value in kept.items()}
                 group = json.dumps(plain, sort_keys=True)
                 rest[group] = kept
                 line = groups.setdefault(group, {}).setdefault(params[second] if second else None, {})
@@ -105,10 +105,11 @@ def _possible(name: str, shipped: Mapping[str, Any], settings: Settings) -> list
             }
             if len(long) >= len(varied):
                 fixed = {key: value for key, value in rest[group].items() if value != shipped.get(key, ...)}
-                usual = {key: shipped[key] for key in varied if _is_number(shipped.get(key))}
+                usual = {key: shipped[key] for key in varied if is_number(shipped.get(key))}
                 found.append(Sweep(name, parameter, second, fixed, long, usual))
     return found
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a parameter is a number, which a choice by true and false is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
