@@ -234,7 +234,7 @@ def sheets(summary: Mapping[str, Any]) -> list[Sheet]:
                     f"{show.scale * router['mean']:.{mean_decimals}f}",
                     "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(
                         *(show.scale * iqm[key] for key in ("value", "low", "high")), d=decimals
-                    ),
+                    ).replace("inf", INFINITE),
                     _difference(label, router, reference, show),
                     DASH if better is None else f"{better:.2f}",
                 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -167,8 +168,11 @@ def bootstrap_mean(values: ArrayLike, resamples: int = RESAMPLES) -> Estimate:
     """Estimate a mean with a percentile bootstrap over the values (n,), n ≥ 1."""
     sample = np.asarray(values, np.float64)
     rng = np.random.default_rng(SEED)
-    means = sample[rng.integers(len(sample), size=(resamples, len(sample)))].mean(axis=1)
-    return _interval(float(sample.mean()), means)
+    means = [
+        sample[rng.integers(len(sample), size=(count, len(sample)))].mean(axis=1)
+        for count in _batches(resamples, len(sample))
+    ]
+    return _interval(float(sample.mean()), np.concatenate(means))
 
 
 def interquartile_mean(scores: ArrayLike) -> float:
@@ -197,16 +201,20 @@ def stratified_iqm(scores: ArrayLike, resamples: int = 2_000) -> Estimate:
     Args:
         scores: (conditions, seeds), all defined.
         resamples: of the bootstrap.
+
+    Returns:
+        The interquartile mean and its 95 % interval, which is unbounded if there is a single seed.
     """
     table = np.atleast_2d(np.asarray(scores, np.float64))
     conditions, seeds = table.shape
     rng = np.random.default_rng(SEED)
-    at_once = max(1, AT_ONCE // table.size)
+    if seeds < 2:
+        return Estimate(interquartile_mean(table), -np.inf, np.inf)
     draws = []
-    for first in range(0, resamples, at_once):
-        picks = rng.integers(seeds, size=(min(at_once, resamples - first), conditions, seeds))
+    for count in _batches(resamples, table.size):
+        picks = rng.integers(seeds, size=(count, conditions, seeds))
         runs = np.take_along_axis(table[None], picks, axis=2)
-        draws.append(_middle_halves(runs.reshape(len(picks), -1)))
+        draws.append(_middle_halves(runs.reshape(count, -1)))
     return _interval(interquartile_mean(table), np.concatenate(draws))
 
 
@@ -272,6 +280,13 @@ def interval_of(draws: Floats) -> tuple[Floats, Floats]:
     tail = 100.0 * (1.0 - CONFIDENCE) / 2.0
     low, high = np.percentile(draws, [tail, 100.0 - tail], axis=0)
     return low, high
+
+
+def _batches(resamples: int, scores: int) -> Iterator[int]:
+    """Split resamples of so many scores each, so that memory holds a batch of them."""
+    at_once = max(1, AT_ONCE // scores)
+    for first in range(0, resamples, at_once):
+        yield min(at_once, resamples - first)
 
 
 def _interval(value: float, draws: Floats) -> Estimate:

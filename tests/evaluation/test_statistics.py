@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from routing_gym.evaluation import statistics
 from routing_gym.evaluation.statistics import (
     Estimate,
     SeedsNeeded,
@@ -536,3 +537,14 @@ def test_the_interval_of_an_improvement_covers_it() -> None:
         _, low, high = improvement(shifts + rng.normal(size=(4, 24)), rng.normal(size=(4, 24)), resamples=400)
         covered += low <= truth <= high
     assert 0.90 <= covered / 300 <= 0.98
+
+
+def test_a_single_seed_says_nothing_of_how_seeds_vary() -> None:
+    assert stratified_iqm([[0.2], [0.4]]) == Estimate(interquartile_mean([0.2, 0.4]), -np.inf, np.inf)
+
+
+def test_batches_of_a_bootstrap_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = np.random.default_rng(0).random((3, 7))
+    whole = stratified_iqm(scores), bootstrap_mean(scores[0])
+    monkeypatch.setattr(statistics, "AT_ONCE", 100)
+    assert (stratified_iqm(scores), bootstrap_mean(scores[0])) == whole
