@@ -20,7 +20,7 @@ TYPED = ("study", "mine.yaml", "--seeds", "2", "--workers", "1")
 
 def write(path: str = "mine.yaml", **parts: Any) -> None:
     """Write a study beside the command, and a page of docs."""
-    parts = parts or {"a": cluster_part(pictures=["rank", "nothing"]), "b": cluster_part(note="Another.")}
+    parts = parts or {"a": cluster_part(pictures=["rank"]), "b": cluster_part(note="Another.")}
     study = {"title": "Mine", "about": "Whether it works.", "parts": parts}
     Path(path).write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
     Path("page.md").write_text(PAGE, encoding="utf-8")

@@ -64,11 +64,12 @@ def study(
     declared = Study.create(config)
     if address is not None and engine is not EngineKind.ray:
         raise ConfigError(f"--address {address}: is of --engine ray")
-    chosen = choose_parts(declared.parts, split(parts) if parts else None)
+    chosen = choose_parts(declared.parts, None if parts is None else split(parts))
     for name, part in list(chosen.items()):
         missing = [file for file in part.traces if data is None or not (data / file).is_file()]
-        if missing and parts:
-            raise ConfigError(f"--data {data}: part {name} needs {', '.join(missing)} there")
+        if missing and (parts is not None or len(chosen) == 1):
+            given = "--data is missing" if data is None else f"--data {data}"
+            raise ConfigError(f"{given}: part {name} needs {', '.join(missing)} there")
         if missing:
             tell("note:", f"part {name} is left out; it needs --data with {', '.join(missing)}", style="bold")
             del chosen[name]

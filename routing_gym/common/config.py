@@ -52,6 +52,20 @@ def config_names(family: str) -> list[str]:
     return sorted(path.stem for path in (configs_folder() / family).glob("*.yaml"))
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML silently takes the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    "a mapping", node.start_mark, f"{key.value!r} stands twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_yaml(family: str, name: str | Path) -> dict[str, Any]:
     """Read a config: the name of one that ships with `family`, or the path of a YAML file.
 
@@ -69,7 +83,7 @@ def load_yaml(family: str, name: str | Path) -> dict[str, Any]:
                 f"{f' (did you mean {near[0]}?)' if near else ''}, and a path must end in .yaml"
             )
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except yaml.YAMLError as error:

@@ -12,7 +12,7 @@ import numpy as np
 from routing_gym.evaluation.statistics import Estimate
 
 # Okabe and Ito's colours, told apart by people with every kind of colour vision; black is for yardsticks.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#6A51A3")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#755CB0")
 DASHES = ((), (5, 2), (2, 1.5), (6, 2, 1, 2))
 YARDSTICK = "#222222"
 YARDSTICK_DASHES = ((1, 1), (4, 1.2, 1, 1.2))

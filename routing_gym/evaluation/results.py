@@ -11,6 +11,7 @@ import os
 import platform
 import shlex
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,12 +110,27 @@ def check_here(versions: Mapping[str, str], files: Mapping[str, str]) -> None:
     Raises:
         ResultsError: something is not.
     """
-    reasons = _other_versions(versions, {name: importlib.metadata.version(name) for name in versions})
-    reasons += [path for path, known in files.items() if file_hash(path) != known]
+    reasons = _other_versions(versions, {name: _version(name) for name in versions})
+    reasons += [f"{path} {state}" for path, known in files.items() if (state := _state(path, known))]
     if reasons:
         raise ResultsError(
             f"{platform.node()} cannot play part of this run, begun with others: {'; '.join(reasons)}"
         )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _state(path: str, known: str) -> str | None:
+    """Return what is wrong with a file; None if nothing is."""
+    try:
+        return None if file_hash(path) == known else "is another file"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def _other_versions(begun: Mapping[str, Any], here: Mapping[str, str]) -> list[str]:
@@ -349,6 +365,9 @@ def _plain(value: Any) -> Any:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file so that it is never seen half written."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -128,7 +128,7 @@ def run_jobs(
     context = get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
     try:
-        with _interrupts_ignored():  # by workers that this starts, too, from their first instant
+        with interrupts_ignored():  # by workers that this starts, too, from their first instant
             pending: set[Future[list[Result]]] = {
                 pool.submit(_play_all, shard, curves, gap) for shard in shards
             }
@@ -148,7 +148,8 @@ def run_jobs(
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
+def interrupts_ignored() -> Iterator[None]:
+    """Ignore interrupts for a while; processes that are started meanwhile go on doing so."""
     if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
         yield
         return

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from routing_gym.evaluation.statistics import SEED, interval_of, resample_weights
+from routing_gym.evaluation.statistics import (
+    SEED,
+    Estimate,
+    batches,
+    interquartile_mean,
+    interval_of,
+    middle_halves,
+)
 
 # Of the score: with less to gain than one point, normalising magnifies noise.
 LEAST = 0.01
+# Of its own length: a scale that the seeds of a resample leave shorter is taken for so long.
+SHORTEST = 0.01
 
 Floats = NDArray[np.float64]
 
@@ -23,11 +32,15 @@ class Normalised(NamedTuple):
         scores: (kept conditions, seeds) by label; more is better.
         kept: indices of the conditions that are normalised, rising.
         left_out: why the others are not, by index.
+        floor: label of the random router.
+        ceilings: labels of the documented routers.
     """
 
     scores: dict[str, Floats]
     kept: list[int]
     left_out: dict[int, str]
+    floor: str
+    ceilings: tuple[str, ...]
 
 
 class Profile(NamedTuple):
@@ -92,9 +105,8 @@ def normalise(
         kept.append(k)
         for label, runs in here.items():
             scaled[label].append((runs - means[floor]) / (means[best] - means[floor]))
-    return Normalised(
-        {label: np.array(rows).reshape(len(kept), shape[1]) for label, rows in scaled.items()}, kept, left_out
-    )
+    arrays = {label: np.array(rows).reshape(len(kept), shape[1]) for label, rows in scaled.items()}
+    return Normalised(arrays, kept, left_out, floor, tuple(ceilings))
 
 
 def _undefined(here: Mapping[str, Floats]) -> str | None:
@@ -123,29 +135,61 @@ def _gap(gap: float) -> str:
     return f"{abs(gap):.4f} {'better' if gap >= 0.0 else 'worse'}"
 
 
-def performance_profile(scores: ArrayLike, thresholds: ArrayLike, resamples: int = 2_000) -> Profile:
-    """Return the share of runs whose score is above each threshold (Agarwal et al., 2021, run-score).
+def normalised_iqm(found: Normalised, label: str, resamples: int = 2_000) -> Estimate:
+    """Estimate the interquartile mean of a router's normalised scores.
 
-    The band is pointwise, by a bootstrap that resamples seeds within each condition. With one seed it is 0 to
-    1: one says nothing of how seeds vary.
+    The bootstrap draws seeds, each with the runs of all routers under every condition, and puts random
+    routing at 0 and the best documented router at 1 anew: luck that is shared moves both ends of the scale.
 
     Args:
-        scores: (conditions, seeds), all defined, on one scale.
-        thresholds: (thresholds,).
+        found: what `normalise` returns; some condition is kept.
+        label: of the router.
         resamples: of the bootstrap.
 
-    Raises:
-        ValueError: there is no run.
+    Returns:
+        The interquartile mean and its 95 % interval, which is unbounded if there is a single seed.
     """
-    table = np.atleast_2d(np.asarray(scores, np.float64))
-    if not table.size:
-        raise ValueError(f"scores have shape {table.shape}: must hold a run")
-    above = (table[:, :, None] > np.asarray(thresholds, np.float64)).astype(np.float64)
-    share = above.mean(axis=(0, 1))
+    table = found.scores[label]
+    value = interquartile_mean(table)
+    if table.shape[1] < 2:
+        return Estimate(value, -np.inf, np.inf)
+    draws = [middle_halves(runs) for runs in _resampled(found, label, resamples, table.size)]
+    low, high = interval_of(np.concatenate(draws))
+    return Estimate(value, float(low), float(high))
+
+
+def performance_profile(
+    found: Normalised, label: str, thresholds: ArrayLike, resamples: int = 2_000
+) -> Profile:
+    """Return the share of a router's runs above each normalised score (Agarwal et al., 2021, run-score).
+
+    The band is pointwise, by the bootstrap of `normalised_iqm`. With one seed it is 0 to 1: one says nothing
+    of how seeds vary.
+
+    Args:
+        found: what `normalise` returns; some condition is kept.
+        label: of the router.
+        thresholds: (thresholds,).
+        resamples: of the bootstrap.
+    """
+    table, above = found.scores[label], np.asarray(thresholds, np.float64)
+    share = (table.reshape(-1, 1) > above).mean(axis=0)
     if table.shape[1] < 2:
         return Profile(share, np.zeros_like(share), np.ones_like(share))
+    size = table.size * len(above)
+    draws = [(runs[..., None] > above).mean(axis=1) for runs in _resampled(found, label, resamples, size)]
+    return Profile(share, *interval_of(np.concatenate(draws)))
+
+
+def _resampled(found: Normalised, label: str, resamples: int, size: int) -> Iterator[Floats]:
+    """Yield resamples of normalised scores, (batch, conditions · seeds), with the same seeds for all."""
+    table = found.scores[label]
+    seeds = table.shape[1]
     rng = np.random.default_rng(SEED)
-    draws = np.zeros((resamples, len(share)))
-    for runs in above:
-        draws += resample_weights(rng, len(runs), resamples) @ runs
-    return Profile(share, *interval_of(draws / len(table)))
+    for count in batches(resamples, size):
+        picks = rng.integers(seeds, size=(count, seeds))
+        zero = found.scores[found.floor][:, picks].mean(axis=2, keepdims=True)
+        one = np.max(
+            [found.scores[best][:, picks].mean(axis=2, keepdims=True) for best in found.ceilings], axis=0
+        )
+        yield ((table[:, picks] - zero) / np.maximum(one - zero, SHORTEST)).swapaxes(0, 1).reshape(count, -1)

@@ -170,7 +170,7 @@ def bootstrap_mean(values: ArrayLike, resamples: int = RESAMPLES) -> Estimate:
     rng = np.random.default_rng(SEED)
     means = [
         sample[rng.integers(len(sample), size=(count, len(sample)))].mean(axis=1)
-        for count in _batches(resamples, len(sample))
+        for count in batches(resamples, len(sample))
     ]
     return _interval(float(sample.mean()), np.concatenate(means))
 
@@ -180,10 +180,10 @@ def interquartile_mean(scores: ArrayLike) -> float:
 
     Where a quarter is no whole number of scores, those at the edges count in part.
     """
-    return float(_middle_halves(np.asarray(scores, np.float64).reshape(1, -1))[0])
+    return float(middle_halves(np.asarray(scores, np.float64).reshape(1, -1))[0])
 
 
-def _middle_halves(runs: Floats) -> Floats:
+def middle_halves(runs: Floats) -> Floats:
     """Return the interquartile mean of each row (rows, scores)."""
     count = runs.shape[1]
     position = np.arange(count)
@@ -196,7 +196,9 @@ def _middle_halves(runs: Floats) -> Floats:
 def stratified_iqm(scores: ArrayLike, resamples: int = 2_000) -> Estimate:
     """Estimate the interquartile mean over conditions and seeds (Agarwal et al., 2021).
 
-    The bootstrap resamples seeds within each condition, so that every condition keeps its weight.
+    Conditions share their seeds, and with them their luck: the bootstrap draws seeds, each with its run under
+    every condition, so that every condition keeps its weight. Were seeds drawn for each condition apart, luck
+    would average out that does not.
 
     Args:
         scores: (conditions, seeds), all defined.
@@ -206,15 +208,14 @@ def stratified_iqm(scores: ArrayLike, resamples: int = 2_000) -> Estimate:
         The interquartile mean and its 95 % interval, which is unbounded if there is a single seed.
     """
     table = np.atleast_2d(np.asarray(scores, np.float64))
-    conditions, seeds = table.shape
+    seeds = table.shape[1]
     rng = np.random.default_rng(SEED)
     if seeds < 2:
         return Estimate(interquartile_mean(table), -np.inf, np.inf)
     draws = []
-    for count in _batches(resamples, table.size):
-        picks = rng.integers(seeds, size=(count, conditions, seeds))
-        runs = np.take_along_axis(table[None], picks, axis=2)
-        draws.append(_middle_halves(runs.reshape(count, -1)))
+    for count in batches(resamples, table.size):
+        picks = rng.integers(seeds, size=(count, seeds))
+        draws.append(middle_halves(table[:, picks].swapaxes(0, 1).reshape(count, -1)))
     return _interval(interquartile_mean(table), np.concatenate(draws))
 
 
@@ -236,7 +237,8 @@ def improvement(scores: ArrayLike, reference: ArrayLike, resamples: int = 2_000)
     """Estimate the probability of improvement over conditions and seeds (Agarwal et al., 2021).
 
     The bootstrap resamples seeds within each condition, of the router and of the reference independently:
-    luck that the same seeds bring to both is not taken out, and makes the interval wider than it need be.
+    luck that the same seeds bring to both is not taken out, and makes the interval wider than it need be,
+    while luck that conditions share is averaged out, and makes it narrower.
     Where every run of one beats every run of the other, the interval has no width.
 
     Args:
@@ -282,7 +284,7 @@ def interval_of(draws: Floats) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _batches(resamples: int, scores: int) -> Iterator[int]:
+def batches(resamples: int, scores: int) -> Iterator[int]:
     """Split resamples of so many scores each, so that memory holds a batch of them."""
     at_once = max(1, AT_ONCE // scores)
     for first in range(0, resamples, at_once):

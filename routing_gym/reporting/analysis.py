@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from routing_gym.evaluation.presentations import Column
 from routing_gym.evaluation.report import PRESENTATIONS
 from routing_gym.evaluation.results import EPISODES, PLAN, ResultsError
-from routing_gym.evaluation.scales import Normalised, normalise
+from routing_gym.evaluation.scales import Normalised, normalise, normalised_iqm
 from routing_gym.evaluation.statistics import (
     CONFIDENCE,
     Estimate,
@@ -102,7 +102,8 @@ class Analysis:
         tied: those from which the highest mean is not told apart, itself first; empty where one is best.
         undefined: routers with episodes and without a line, as the score is undefined in some episode.
         waiting: routers without a line, as episodes are missing.
-        normalised: where the part has documented routers and a random one.
+        normalised: where the part has documented routers and a random one; None while one of them, or the
+            clairvoyant that the part has, is not in the lines.
     """
 
     played: int
@@ -201,12 +202,19 @@ def _made(plan: Mapping[str, Any]) -> str:
     )
 
 
+def has_scale(results: PartResults) -> bool:
+    """Return whether scores can be normalised once all episodes are there."""
+    return FLOOR in results.routers and any(label != FLOOR for label in results.group("documented"))
+
+
 def _normalised(results: PartResults, table: Mapping[str, Floats]) -> Normalised | None:
-    names = {router["label"]: router["name"] for router in results.run["routers"]}
-    documented = [label for label in results.group("documented") if label in table and label != FLOOR]
-    if not documented or FLOOR not in table:
+    documented = [label for label in results.group("documented") if label != FLOOR]
+    routers = results.run["routers"]
+    omniscient = next((router["label"] for router in routers if router["name"] == OMNISCIENT), None)
+    needed = [FLOOR, *documented, *([] if omniscient is None else [omniscient])]
+    # With some of them missing the scale would be another one, and change when they come.
+    if not has_scale(results) or any(label not in table for label in needed):
         return None
-    omniscient = next((label for label in table if names[label] == OMNISCIENT), None)
     return normalise(table, FLOOR, documented, omniscient, results.show.sign)
 
 
@@ -243,7 +251,7 @@ def _lines(
     ]
     tests = [paired_p_value(means[label], means[results.reference]) for label in compared]
     p_values = dict(zip(compared, _holm(tests), strict=True))
-    kept = scaled.scores if scaled is not None and scaled.kept else {}
+    kept = scaled if scaled is not None and scaled.kept else None
     lines = []
     for label, scores in table.items():
         difference, better, needed = None, None, [SeedsNeeded(None, None)] * 2
@@ -264,7 +272,7 @@ def _lines(
                 difference,
                 p_values.get(label),
                 better,
-                stratified_iqm(kept[label]) if label in kept else None,
+                None if kept is None else normalised_iqm(kept, label),
                 results.part.get("published", {}).get(label),
                 tuple(
                     over_conditions(results.of(label, column.metric)[places], column.statistic == "median")

@@ -54,7 +54,7 @@ def terms(view: View) -> Figure | None:
         "The four terms",
         "What J is made of, before weights and bounds, per batch: less is better in each. Means"
         + (f" over {count} conditions" if count > 1 else "")
-        + f" with the 95 % bootstrap interval over {view.seeds}; ◆ yardsticks. A router may be good in one "
+        + f", {view.with_interval('interval')}; ◆ yardsticks. A router may be good in one "
         "term because it is bad in another. A term that is 0 throughout is not drawn.",
         panels,
         ("term", "router", "mean", "low", "high"),
@@ -75,7 +75,10 @@ def convergence(view: View, curves: Curves) -> Figure | None:
     panels, rows = [], []
     drawn: dict[str, None] = {}
     optima = False
+    left_out: dict[str, None] = {}
     for k, listed in curves.items():
+        others = (curve["router"] for curve in listed if "convergence" in curve)
+        left_out |= dict.fromkeys(label for label in others if label not in view.drawn)
         found = convergence_of(listed, searches)
         if not found:
             continue
@@ -100,7 +103,8 @@ def convergence(view: View, curves: Curves) -> Figure | None:
         f"{view.seeds}, at the median time by which so much of its work was done."
         + (" Dotted: mean proven optimum." if optima else "")
         + _some(len(panels), len(conditions))
-        + " Times depend on the machine.",
+        + " Times depend on the machine."
+        + (f" Left out, as their means are among the worst: {', '.join(left_out)}." if left_out else ""),
         panels,
         ("condition", "router", "ms", "objective_predicted"),
         rows,

@@ -104,12 +104,15 @@ def who_pays(view: View) -> Figure | None:
     found = {label: estimates for label, estimates in found.items() if any(estimates)}
     if not found:
         return None
+    count = len(view.places)
     return Figure(
         "who_pays",
         "Who pays",
-        "Mean attainment by what requests ask of a replica: quarters of demand, and the largest 5 %, with "
-        f"the 95 % bootstrap interval over {view.seeds} of the mean over conditions. A line that falls to "
-        "the right serves small requests at large ones' cost. The lines only guide the eye." + view.left_out,
+        f"Mean attainment over {f'{count} conditions' if count > 1 else 'the condition'} by what requests "
+        "ask of a replica: quarters of demand, and the largest 5 %, "
+        f"{view.with_interval('interval')}. Large requests are the harder ones, so that every line falls; "
+        "one that falls more steeply than another's serves small requests at large ones' cost. The lines "
+        "only guide the eye." + view.left_out,
         [panel(_draw_classes, found, view.styles, height=3.6)],
         ("router", "requests", "attainment_pct", "low", "high"),
         [

@@ -13,6 +13,7 @@ from routing_gym.evaluation.scales import Profile, performance_profile
 from routing_gym.evaluation.statistics import Estimate
 from routing_gym.reporting.analysis import FLOOR
 from routing_gym.reporting.figure import Figure
+from routing_gym.reporting.tables import counted
 from routing_gym.reporting.view import View, cells, panel
 
 ROW_IN, BROKEN_ROW_IN, FRAME_IN = 0.25, 0.33, 0.75
@@ -41,8 +42,8 @@ def rank(view: View) -> Figure | None:
     return Figure(
         "rank",
         "Ranking",
-        f"Mean {show.score} over {f'{count} conditions' if count > 1 else 'the condition'}, best first, with "
-        f"its 95 % bootstrap interval over {view.seeds}; ◆ yardsticks."
+        f"Mean {show.score} over {f'{count} conditions' if count > 1 else 'the condition'}, best first, "
+        f"{view.with_interval('interval')}; ◆ yardsticks."
         + (" Hollow: what the source reports." if published else "")
         + " Routers share their seeds, so that two of them may differ for sure although their intervals "
         "overlap: see the paired differences in the table.",
@@ -119,15 +120,16 @@ def profile(view: View) -> Figure | None:
         if view.results.roles[label] == "router"
     ]
     thresholds = np.linspace(0.0, min(max(1.1, 1.05 * max(tops)), MOST), THRESHOLDS)
-    profiles = {label: performance_profile(runs, thresholds) for label, runs in scores.items()}
+    profiles = {label: performance_profile(normalised, label, thresholds) for label in scores}
     out = len(normalised.left_out)
     return Figure(
         "profile",
         "Performance profiles",
         "Share of runs (a condition and a seed each) whose normalised score is above τ: 0 is random routing, "
         "1 the best documented router of the condition, both in the mean over seeds. Higher is better; bands "
-        f"are pointwise 95 % bootstrap intervals over {view.seeds}. {len(normalised.kept)} conditions"
-        + (f"; {out} are not normalised and listed above." if out else ".")
+        f"are pointwise 95 % bootstrap intervals over {view.seeds}. "
+        + counted(len(normalised.kept), "condition")
+        + (f"; {out} {'is' if out == 1 else 'are'} not normalised and listed above." if out else ".")
         + view.left_out,
         [panel(_draw_profiles, thresholds, profiles, view.styles, height=3.3)],
         ("router", "threshold", "share", "low", "high"),

@@ -26,6 +26,7 @@ INKS = ("#010101", "#FFFFFF")
 # A difference that is as large as this share of all of them has the full colour.
 FULL = 0.95
 ALIKE = 1e-9
+QUARTILES = (0.5, 0.25, 0.75)
 
 MOST_PANELS = 6
 # Of the largest to the least value from which an axis is logarithmic.
@@ -53,11 +54,11 @@ def heatmap(view: View) -> Figure | None:
     routers = [k for k, label in enumerate(results.routers) if results.roles[label] == "router"]
     sizes = np.abs(better[:, routers])
     sizes = sizes[np.isfinite(sizes)]
-    full = max(float(np.quantile(sizes, FULL)), 1e-9) if len(sizes) else 1.0
     labels = results.routers
     parts = math.ceil(len(labels) / COLUMNS)
     blocks = [block.tolist() for block in np.array_split(np.arange(len(labels)), parts)]
     decimals = show.decimals[1] if show.scale > 1.0 else show.decimals[1] - 1
+    full = max(float(np.quantile(sizes, FULL)), 10.0**-decimals) if len(sizes) else 1.0
     best = _best(better, routers)
     _, column = SCORE[show.family]
     documented = bool(results.group("documented"))
@@ -67,7 +68,8 @@ def heatmap(view: View) -> Figure | None:
         "Router by condition",
         f"Mean {show.score}{', %,' if show.scale > 1.0 else ''} over {view.seeds}; bold: the best router's, "
         f"which may be chance. Blue is better and orange worse than {other}, in full colour from "
-        f"{full:.3g} {show.unit} on. No intervals are shown: small differences may be chance.",
+        f"{full:.3g} {show.unit} on. No intervals are shown: small differences may be chance."
+        + view.unfinished,
         [
             panel(
                 _draw_heat,
@@ -88,9 +90,9 @@ def heatmap(view: View) -> Figure | None:
             for k, label in enumerate(labels)
         ],
         {
-            "better": {"color": MAP[-1], "marker": "s"},
-            "equal": {"color": MAP[2], "marker": "s"},
-            "worse": {"color": MAP[0], "marker": "s"},
+            # The edge is the page's ink: on a dark page the dark ones would be lost.
+            name: {"color": colour, "marker": "s", "mec": YARDSTICK, "mew": 0.8}
+            for name, colour in (("better", MAP[-1]), ("equal", MAP[2]), ("worse", MAP[0]))
         },
     )
 
@@ -174,6 +176,8 @@ def against(view: View) -> Figure | None:
         shown.append((P99, 1.0, _quartiles, P99, "p99 over all arrivals, ms", True))
     ticks = sorted(set(numbers))
     drawn, rows = [], []
+    named: set[str] = set()
+    unbounded = False
     for metric, scale, estimate, name, label, logarithmic in shown:
         for key, places in panels.items():
             lines = _lines(view, places, numbers, scale, metric, estimate)
@@ -182,19 +186,31 @@ def against(view: View) -> Figure | None:
                 for router, line in lines.items()
                 for x, value in line
             ]
-            finite = any(math.isfinite(value.value) for line in lines.values() for _, value in line)
+            finite = {
+                router
+                for router, line in lines.items()
+                if any(math.isfinite(value.value) for _, value in line)
+            }
             if finite and list(panels).index(key) < MOST_PANELS:
+                named |= finite
+                unbounded |= any(_unbounded(value) for line in lines.values() for _, value in line)
                 drawn.append(
                     panel(_draw_lines, lines, view.styles, axis, ticks, label, logarithmic, title=titles[key])
                 )
     return Figure(
         "against",
         f"Against {AXES.get(axis, axis)}",
-        f"Mean {show.score} with its 95 % bootstrap band over {view.seeds}."
+        f"Mean {show.score} {view.with_interval('band')}."
+        + view.unfinished
         + (
             " Then p99 of latency over all arrivals: the median over seeds, with the middle half of them as "
             "a band; a line stops where in half of the seeds more than 1 % of arrivals do not complete."
             if latency
+            else ""
+        )
+        + (
+            " ▲: in a quarter of the seeds it is infinite, so that the band has no upper end."
+            if unbounded
             else ""
         )
         + (" Dotted: load 1, more than which nobody can serve." if _marked(axis, ticks) else "")
@@ -207,7 +223,7 @@ def against(view: View) -> Figure | None:
         drawn,
         ("panel", "metric", "router", axis, "value", "low", "high"),
         rows,
-        view.legend(view.drawn),
+        view.legend([label for label in view.drawn if label in named]),
     )
 
 
@@ -241,7 +257,15 @@ def _quartiles(values: Floats) -> Estimate | None:
     defined = values[~np.isnan(values)]
     if not len(defined):
         return None
-    return Estimate(*np.quantile(defined, [0.5, 0.25, 0.75], method="higher").tolist())
+    below, above = (np.quantile(defined, QUARTILES, method=how) for how in ("lower", "higher"))
+    with np.errstate(invalid="ignore"):
+        between = np.quantile(defined, QUARTILES)
+    # Between a finite and an infinite value everything is infinite, as of the tables' medians.
+    return Estimate(*np.where(below == above, below, np.where(np.isinf(above), above, between)).tolist())
+
+
+def _unbounded(estimate: Estimate) -> bool:
+    return math.isfinite(estimate.value) and math.isinf(estimate.high)
 
 
 def _draw_lines(
@@ -258,6 +282,9 @@ def _draw_lines(
         values = np.where(np.isfinite(values), values, np.nan)
         axes.fill_between(x, values[:, 1], values[:, 2], color=styles[label]["color"], alpha=0.15, lw=0)
         axes.plot(x, values[:, 0], marker="o", ms=3, **styles[label])
+        ends = [(at, value.value) for at, value in line if _unbounded(value)]
+        if ends:
+            axes.plot(*zip(*ends, strict=True), "^", ms=6, color=styles[label]["color"])
     first, last = ticks[0], ticks[-1]
     if first > 0.0 and last >= WIDE * first:
         axes.set_xscale("log")

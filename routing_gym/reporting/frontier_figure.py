@@ -13,8 +13,8 @@ from routing_gym.evaluation.cloud_edge_plots import MARKERS
 from routing_gym.evaluation.frontier import aiq, non_decreasing_hull
 from routing_gym.evaluation.statistics import Estimate
 from routing_gym.reporting.figure import Figure
-from routing_gym.reporting.sweeps import is_number
 from routing_gym.reporting.view import View, called, cells, identifying, interval, key_of, panel, spread
+from routing_gym.studies.config import is_number
 
 Floats = NDArray[np.float64]
 
@@ -82,7 +82,8 @@ def frontier(view: View) -> Figure | None:
         "frontier",
         "Quality against cost",
         "Mean quality of answers over mean cost of a thousand requests, a point per router and setting: up "
-        "and to the left is better. Energy and completion time are not shown."
+        "and to the left is better. Energy and completion time are not shown. No intervals are shown "
+        "(the data have those of points): small differences may be chance."
         + (
             " Lines are non-decreasing convex hulls: what a router reaches by mixing its settings at random. "
             "AIQ is a hull's mean quality from the least cost that every hull has to the largest of any; "
@@ -91,7 +92,11 @@ def frontier(view: View) -> Figure | None:
             else ""
         )
         + (f" {len(panels)} of {len(groups)} groups of conditions." if len(panels) < len(groups) else "")
-        + (f" {out} of the routers with the worst means are left out." if out else ""),
+        + (
+            f" {out} of the routers with the worst means {'is' if out == 1 else 'are'} left out."
+            if out
+            else ""
+        ),
         panels,
         COLUMNS,
         rows,

@@ -41,9 +41,10 @@ table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabu
 th, td { padding: .25rem .5rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
 th { vertical-align: bottom; white-space: normal; font-weight: 600; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
-tr.yardstick td { font-style: italic; color: var(--soft); }
-tr.best td { font-weight: 700; }
+tbody th { vertical-align: inherit; white-space: nowrap; font-weight: inherit; }
+th:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
+tr.yardstick { font-style: italic; color: var(--soft); }
+tr.best { font-weight: 700; }
 figure { margin: 1rem 0 2rem; }
 .panels { display: flex; flex-wrap: wrap; align-items: flex-end; gap: .5rem 1rem; }
 .panel { max-width: 100%; overflow-x: auto; }
@@ -57,7 +58,7 @@ details { margin: .4rem 0; }
 summary { cursor: pointer; }
 @media (max-width: 600px) { body { padding: .75rem 1rem; } th, td { padding: .25rem .45rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .4rem; }
-  th:first-child, td:first-child { min-width: 6.5rem; max-width: 8.5rem; white-space: normal;
+  th:first-child { min-width: 6.5rem; max-width: 8.5rem; white-space: normal;
     overflow-wrap: break-word; } }
 """
 
@@ -97,14 +98,25 @@ def page(title: str, about: Sequence[str], sections: Sequence[Section]) -> str:
 
 def _section(section: Section, heading: bool) -> list[str]:
     lines = [f'<section id="{section.name}">', *[f"<h2>{_inline(section.title)}</h2>"] * heading]
+    level = 3 if heading else 2
     for chapter in section.chapters:
         if chapter.title:
-            lines.append(f'<h3 id="{section.name}-{slug(chapter.title)}">{_inline(chapter.title)}</h3>')
-        lines += [line for block in chapter.blocks for line in _block(block, section.name)]
+            name = f"{section.name}-{slug(chapter.title)}"
+            lines.append(f'<h{level} id="{name}">{_inline(chapter.title)}</h{level}>')
+        called = f"{section.title}: {chapter.title}"
+        lines += [line for block in chapter.blocks for line in _block(block, section.name, level + 1, called)]
     return [*lines, "</section>"]
 
 
-def _block(block: Block, part: str) -> list[str]:
+def _block(block: Block, part: str, level: int, around: str) -> list[str]:
+    """Return a block.
+
+    Args:
+        block: of a chapter.
+        part: prefix of ids.
+        level: of the headings of figures.
+        around: what tables are called.
+    """
     match block:
         case Facts():
             pairs = (f"<dt>{name}</dt><dd>{_inline(what)}</dd>" for name, what in block.facts.items())
@@ -112,31 +124,37 @@ def _block(block: Block, part: str) -> list[str]:
         case Bullets():
             return ["<ul>", *(f"<li>{_inline(line)}</li>" for line in block.lines), "</ul>"]
         case Sheet():
-            return _table(block)
+            return _table(block, around)
         case Folded():
-            inner = [line for one in block.blocks for line in _block(one, part)]
+            called = f"{around}: {block.title}"
+            inner = [line for one in block.blocks for line in _block(one, part, level, called)]
             return ["<details>", f"<summary>{_inline(block.title)}</summary>", *inner, "</details>"]
         case Figure():
-            return _figure(block, f"{part}-{slug(block.name)}")
+            return _figure(block, f"{part}-{slug(block.name)}", level)
         case Text():
             return [f'<p class="{"warning" if block.warning else "note"}">{_inline(block.text)}</p>']
 
 
-def _table(sheet: Sheet) -> list[str]:
-    lines = ['<div class="wide" tabindex="0">', "<table>", "<thead>", "<tr>"]
+def _table(sheet: Sheet, called: str) -> list[str]:
+    region = f'role="region" aria-label="{html.escape(called)}"'
+    lines = [f'<div class="wide" tabindex="0" {region}>', "<table>", "<thead>", "<tr>"]
     lines += [f'<th scope="col">{html.escape(header)}</th>' for header in sheet.headers]
     lines += ["</tr>", "</thead>", "<tbody>"]
     for cells, yardstick in zip(sheet.rows, sheet.yardsticks, strict=True):
         kind = "yardstick" if yardstick else "best" if STAR in cells[0] else ""
-        row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+        first, *others = map(html.escape, cells)
+        row = f'<th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in others)
         lines.append(f'<tr class="{kind}">{row}</tr>' if kind else f"<tr>{row}</tr>")
     return [*lines, "</tbody>", "</table>", "</div>"]
 
 
-def _figure(figure: Figure, name: str) -> list[str]:
-    lines = [f'<figure id="{name}">', f"<h4>{_inline(figure.title)}</h4>", '<div class="panels">']
+def _figure(figure: Figure, name: str, level: int) -> list[str]:
+    title = f"<h{level}>{_inline(figure.title)}</h{level}>"
+    lines = [f'<figure id="{name}">', title, '<div class="panels">']
     for k, panel in enumerate(figure.panels):
-        lines.append(f'<div class="panel" tabindex="0">{panel_svg(panel, f"{name}-{k}")}</div>')
+        called = f"{figure.title}: {panel.title}" if panel.title else figure.title
+        group = f'tabindex="0" role="group" aria-label="{html.escape(called)}"'
+        lines.append(f'<div class="panel" {group}>{panel_svg(panel, f"{name}-{k}", called)}</div>')
     lines.append("</div>")
     if figure.legend:
         lines.append('<ul class="legend">')
@@ -144,7 +162,8 @@ def _figure(figure: Figure, name: str) -> list[str]:
             lines.append(f"<li>{swatch_svg(style, f'{name}-l{k}')}{html.escape(label)}</li>")
         lines.append("</ul>")
     data = f"data:text/csv;charset=utf-8,{quote(csv_of(figure))}"
-    link = f'<a download="{name}.csv" href="{data}">data (CSV)</a>'
+    which = html.escape(f"data (CSV): {figure.title}")
+    link = f'<a download="{name}.csv" href="{data}" aria-label="{which}">data (CSV)</a>'
     return [*lines, f"<figcaption>{_inline(figure.caption)} {link}</figcaption>", "</figure>"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -33,10 +34,10 @@ def page(title: str, about: Sequence[str], sections: Sequence[Section], figures:
         sections: a part each.
         figures: pictures by PART-NAME, as the page links to them.
     """
-    lines = [f"# {title}", ""]
+    lines = [f"# {escaped(title)}", ""]
     for text in about:
-        lines += [text, ""]
-    lines += [f"- [{what}](#{name})" for name, what in contents(sections)]
+        lines += [escaped(text), ""]
+    lines += [f"- [{escaped(what)}](#{name})" for name, what in contents(sections)]
     for section in sections:
         heading = section.title != title
         body = _section(section, figures, 2 if heading else 1, heading, anchors=len(sections) == 1)
@@ -91,7 +92,7 @@ def place(page_text: str, name: str, section_text: str) -> str:
 def _section(
     what: Section, figures: Mapping[str, Path], level: int, heading: bool = True, anchors: bool = False
 ) -> list[str]:
-    lines = [f"{'#' * level} {what.title}", ""] if heading else []
+    lines = [f"{'#' * level} {escaped(what.title)}", ""] if heading else []
     for chapter in what.chapters:
         body: list[str] = []
         for block in chapter.blocks:
@@ -103,7 +104,7 @@ def _section(
             body += _block(block)
         if chapter.title and body:
             lines += [f'<a id="{what.name}-{slug(chapter.title)}"></a>', ""] if anchors else []
-            lines += [f"{'#' * (level + 1)} {chapter.title}", ""]
+            lines += [f"{'#' * (level + 1)} {escaped(chapter.title)}", ""]
         lines += body
     return lines
 
@@ -111,15 +112,23 @@ def _section(
 def _block(block: Block) -> list[str]:
     match block:
         case Facts():
-            return [*(f"- {name}: {what}" for name, what in block.facts.items()), ""]
+            return [*(f"- {name}: {escaped(what)}" for name, what in block.facts.items()), ""]
         case Bullets():
-            return [*(f"- {line}" for line in block.lines), ""]
+            return [*(f"- {escaped(line)}" for line in block.lines), ""]
         case Sheet():
-            head, rule, *rows = markdown_table(block)
+            # Cells hold no code, whatever stands in backticks.
+            head, rule, *rows = (line.replace("<", "&lt;") for line in markdown_table(block))
             return [head, rule.replace("---|", "---:|").replace("---:|", "---|", 1), *rows, ""]
         case Folded():
-            return [f"**{block.title}**", "", *(line for inner in block.blocks for line in _block(inner))]
+            inner = [line for one in block.blocks for line in _block(one)]
+            return [f"**{escaped(block.title)}**", "", *inner]
         case Figure():
-            return [f"*{block.title}.* {block.caption}", ""]
+            return [f"*{block.title}.* {escaped(block.caption)}", ""]
         case Text():
-            return [f"**{block.text}**" if block.warning else block.text, ""]
+            text = escaped(block.text)
+            return [f"**{text}**" if block.warning else text, ""]
+
+
+def escaped(text: str) -> str:
+    """Return text of which nothing is taken for HTML; what stands in backticks is code, and kept."""
+    return re.sub(r"(`[^`]+`)|<", lambda found: found[1] or "&lt;", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,14 +43,16 @@ def read_study(folder: Path, names: Sequence[str] | None = None) -> tuple[str | 
     """Read a folder of results: title and what it is about where it is a study's, and the parts on disk.
 
     Raises:
-        ResultsError: there are no results, or there is no such part.
+        ResultsError: there are no results, the study's description is damaged, or there is no such part.
     """
     if (folder / PLAN).is_file():
         title, about, parts = None, "", read_parts(folder)
     else:
         study = _read_yaml(folder / STUDY) if (folder / STUDY).is_file() else {}
         title, about = study.get("title"), str(study.get("about") or "")
-        listed = list(study.get("parts") or sorted(path.parent.name for path in folder.glob(f"*/{PLAN}")))
+        listed = study.get("parts") or sorted(path.parent.name for path in folder.glob(f"*/{PLAN}"))
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise ResultsError(f"{folder / STUDY}: parts = {listed!r}: must be a list of names")
         begun = [name for name in listed if _begun(folder / name)]
         parts = read_parts(folder, begun)
         if len(begun) < len(listed):
@@ -128,17 +131,23 @@ def write_docs(page: Path, name: str, out: Path) -> None:
         out: the study's folder, its report included.
 
     Raises:
-        ResultsError: the page lacks the markers, or results lack what a report needs.
+        ResultsError: the page lacks the markers, results lack what a report needs, or the report has no such
+            picture although it could be drawn.
     """
     _, about, parts = read_study(out)
     pictures = {}
     for part in parts:
+        prefix = f"{slug(part.name)}-"
         for figure in part.part.get("pictures", ()):
-            picture = out / FIGURES / f"{part.name}-{figure}.png"
+            picture = out / FIGURES / f"{prefix}{slug(figure)}.png"
             if picture.is_file():
                 pictures[picture.stem] = Path(f"{name}_{picture.name}")
                 shutil.copyfile(picture, page.parent / pictures[picture.stem])
-    text = f"{about}\n\n{markdown.section(parts, pictures)}"
+            elif importlib.util.find_spec("matplotlib") is not None:
+                there = sorted((out / FIGURES).glob(f"{prefix}*.png"))
+                known = ", ".join(path.stem.removeprefix(prefix) for path in there) or "none"
+                raise ResultsError(f"{part.name}: pictures: {figure}: must be of its figures: {known}")
+    text = f"{markdown.escaped(about)}\n\n{markdown.section(parts, pictures)}"
     page.write_text(markdown.place(page.read_text(encoding="utf-8"), name, text), encoding="utf-8")
 
 

@@ -90,7 +90,7 @@ def parameters(view: View) -> Figure | None:
         "parameters",
         "Against a router's parameters",
         f"Mean {show.score} over {f'{count} conditions' if count > 1 else 'the condition'} by the value of a "
-        f"parameter, with its 95 % bootstrap band over {view.seeds}. Other parameters are as shipped, unless "
+        f"parameter, {view.with_interval('band')}. Other parameters are as shipped, unless "
         "a title or a line's name says otherwise."
         + (
             " Decision time is the median; it depends on the machine, and is drawn where values differ in it "

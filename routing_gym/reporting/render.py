@@ -26,23 +26,26 @@ SETTINGS: Any = {
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.titlelocation": "left",
+    # A label may hold dollars.
+    "text.parse_math": False,
 }
 INK = ("#000000", YARDSTICK)
 
 
-def panel_svg(panel: Panel, prefix: str) -> str:
+def panel_svg(panel: Panel, prefix: str, called: str) -> str:
     """Return a panel as an `svg` element in the page's ink, the same for the same panel.
 
     Args:
         panel: to draw.
         prefix: of its ids, which are unique in the page if this is.
+        called: to those who do not see it.
     """
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
         _draw(panel, axes)
 
-    return _svg(draw, panel.width, panel.height, prefix, panel.title)
+    return _svg(draw, panel.width, panel.height, prefix, called)
 
 
 def swatch_svg(style: Mapping[str, Any], prefix: str) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routing_gym.evaluation.report import Sheet, remarks, sheets, summarise
-from routing_gym.reporting.analysis import NEEDED, Analysis, analyse, check, newer
+from routing_gym.reporting.analysis import NEEDED, Analysis, analyse, check, has_scale, newer
 from routing_gym.reporting.figure import Figure
 from routing_gym.reporting.tables import (
+    counted,
     headline_of,
     how_to_read,
     seeds_said,
@@ -130,12 +131,10 @@ def section_of(results: PartResults, brief: bool = False) -> Section:
     chapters = [Chapter("", _about(results, found, brief))]
     if found.lines:
         table = headline_of(results, found)
-        lines = verdict(found, len(results.seeds))
+        lines = verdict(results, found)
         if brief and found.normalised is not None and found.normalised.left_out:
-            kept, count = len(found.normalised.kept), len(found.conditions)
-            lines.append(
-                f"Normalised over {kept} of {count} conditions; in the others there is too little to gain."
-            )
+            kept, count = len(found.normalised.kept), counted(len(found.conditions), "condition")
+            lines.append(f"Normalised over {kept} of {count}; in the others there is too little to gain.")
         blocks: list[Block] = [table, *([Bullets(lines)] if lines else [])]
         chapters.append(
             Chapter(table.title, blocks if brief else [*blocks, Text(how_to_read(results, found))])
@@ -178,6 +177,9 @@ def _about(results: PartResults, found: Analysis, brief: bool) -> list[Block]:
     if found.undefined:
         text = f"Not in the table, as {results.show.score} is undefined in some episode: "
         blocks.append(Text(text + f"{', '.join(found.undefined)}.", warning=True))
+    if found.lines and found.normalised is None and has_scale(results):
+        text = "Scores are normalised when random, the documented routers and the clairvoyant are complete."
+        blocks.append(Text(text, warning=True))
     made = newer(results)
     if made:
         text = f"Made with routing-gym {made}, which is newer than what has written this report."
@@ -249,7 +251,7 @@ def _not_shown(results: PartResults, found: Analysis) -> list[str]:
     lines = [
         MODEL[results.run["family"]],
         "Seeds vary only what a condition leaves to chance, such as arrivals and lengths. Intervals and "
-        f"p-values are over {count} seed{'s' * (count > 1)}: they say nothing about other conditions, "
+        f"p-values are over {counted(count, 'seed')}: they say nothing about other conditions, "
         "configs or loads.",
         "p-values are corrected within a table, not over the tables of several parts.",
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from routing_gym.common.config import packaged
+from routing_gym.studies.config import is_number
 
 # Fewer values show no course.
 LEAST_VALUES = 3
@@ -108,8 +109,3 @@ def _possible(name: str, shipped: Mapping[str, Any], settings: Settings) -> list
                 usual = {key: shipped[key] for key in varied if is_number(shipped.get(key))}
                 found.append(Sweep(name, parameter, second, fixed, long, usual))
     return found
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a parameter is a number, which a choice by true and false is not."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -20,6 +20,13 @@ from routing_gym.reporting.analysis import BESIDE, ONE_POINT, Analysis, Line, an
 from routing_gym.studies.results import PartResults
 
 LEAST_SHOWN = 0.001
+# Means that are nearer to each other differ by rounding.
+ALIKE = 1e-9
+OPTIMAL = "cloud_edge/optimal"
+ON_PREDICTIONS = (
+    "proven on the predictions that routers decide on, so that luck, or a router that predicts better, may "
+    "put J below optimal's"
+)
 STAR, CHOSEN = " ★", "✓"
 
 BESIDE_SAID = {
@@ -31,7 +38,8 @@ BESIDE_SAID = {
         "J: weighted objective per batch within fixed bounds; less is better, so that a Δ below 0 is in the "
         "router's favour. Q: quality loss per request; C: cost, thousandths of a dollar; E: energy, joules; "
         "T: completion time; all per batch, means. decision: median time to assign a batch, median over "
-        "conditions of medians over seeds; it depends on the machine and on what else runs there."
+        "conditions of medians over seeds; it depends on the machine and on what else runs there. Optima are "
+        f"{ON_PREDICTIONS}."
     ),
 }
 
@@ -71,7 +79,7 @@ def headline_of(results: PartResults, found: Analysis) -> Sheet:
         ]
         rows.append(cells)
     return Sheet(
-        f"{conditions_said(len(found.conditions))}, {show.score}",
+        f"{conditions_said(len(found.conditions), len(results.conditions))}, {show.score}",
         tuple(headers),
         rows,
         [line.yardstick for line in found.lines],
@@ -110,11 +118,21 @@ def selection_table(results: PartResults, chosen: str) -> Sheet:
     return Sheet("", ("candidate", show.mean, "chosen"), rows, [False] * len(rows))
 
 
-def verdict(found: Analysis, seeds: int) -> list[str]:
+def verdict(results: PartResults, found: Analysis) -> list[str]:
     """Say which router is best, or which ones are not told apart, and where seeds are too few to say."""
+    seeds = len(results.seeds)
     compared = [line for line in found.lines if not line.yardstick]
+    least = 2.0 ** (1 - seeds) if seeds <= EXACT_SEEDS else 1.0 / (RESAMPLES + 1)
+    family = len(compared) - 1
     lines = []
-    if found.best:
+    if family > 0 and least * family > 1.0 - CONFIDENCE:
+        lines.append(
+            f"{found.tied[0]} has the best mean. With {counted(seeds, 'seed')} and "
+            f"{counted(family, 'comparison')} no corrected p can be below "
+            f"{probability(min(1.0, least * family))}, however large a difference is: take more "
+            "seeds for a ★."
+        )
+    elif found.best:
         lines.append(
             f"{found.best}{STAR} is better than every other router: each difference is significant at "
             "5 %, Holm-corrected."
@@ -125,17 +143,20 @@ def verdict(found: Analysis, seeds: int) -> list[str]:
             f"No single best router: {first} has the best mean, and is not told apart from "
             f"{', '.join(others)} (Holm-corrected p above {1.0 - CONFIDENCE:.2g})."
         )
-    least = 2.0 ** (1 - seeds) if seeds <= EXACT_SEEDS else 1.0 / (RESAMPLES + 1)
-    family = len(compared) - 1
-    if family > 0 and least * family > 1.0 - CONFIDENCE:
-        lines.append(
-            f"With {seeds} seed{'s' * (seeds > 1)} and {family} comparison{'s' * (family > 1)} no corrected "
-            f"p can be below {probability(min(1.0, least * family))}, however large a difference is: take "
-            "more seeds for a ★."
-        )
     if seeds < FEW_SEEDS:
         lines.append(f"So few seeds give no interval of 95 % either; take {FEW_SEEDS} at least.")
+    below = _below_optimal(results, found)
+    if below:
+        lines.append(f"Better than optimal in the mean: {', '.join(below)}. Optima are {ON_PREDICTIONS}.")
     return lines
+
+
+def _below_optimal(results: PartResults, found: Analysis) -> list[str]:
+    sign = results.show.sign
+    optimal = [router["label"] for router in results.run["routers"] if router["name"] == OPTIMAL]
+    means = [sign * line.mean for line in found.lines if line.label in optimal]
+    routers = [line for line in found.lines if not line.yardstick]
+    return [line.label for line in routers if means and sign * line.mean > max(means) + ALIKE]
 
 
 def how_to_read(results: PartResults, found: Analysis) -> str:
@@ -152,7 +173,8 @@ def how_to_read(results: PartResults, found: Analysis) -> str:
     if found.normalised is not None:
         text += (
             "normalised: interquartile mean where per condition the random router is 0 and the best "
-            f"documented one 1, over {len(found.normalised.kept)} of {len(found.conditions)} conditions. "
+            f"documented one 1, over {len(found.normalised.kept)} of "
+            f"{counted(len(found.conditions), 'condition')}. "
         )
     if any(line.published is not None for line in found.lines):
         text += "published: the mean that the source reports. "
@@ -177,16 +199,25 @@ def _kind(seed: int) -> str:
     return "test" if seed >= TEST_SEEDS_FROM else "of no range of the protocol"
 
 
-def conditions_said(count: int) -> str:
-    """Say over how many conditions."""
+def conditions_said(count: int, planned: int) -> str:
+    """Say over how many conditions of those planned."""
+    if count < planned:
+        return f"{count} of {planned} conditions"
     return f"All {count} conditions" if count > 1 else "One condition"
 
 
+def counted(count: int, noun: str) -> str:
+    """Say how many of something there are."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def number(value: float | None, scale: float, decimals: int, sign: str = "") -> str:
-    """Format a number; what rounds to -0 is 0."""
+    """Format a number; what rounds to -0 is 0, but keeps the minus where signs are shown."""
     if value is None:
         return DASH
-    shown = np.round(scale * value, decimals) + 0.0
+    shown = np.round(scale * value, decimals)
+    if not (sign and value < 0.0):
+        shown += 0.0
     return f"{shown:{sign}.{decimals}f}".replace("inf", INFINITE)
 
 

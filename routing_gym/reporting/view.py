@@ -15,6 +15,7 @@ from routing_gym.evaluation.drawing import styles_of
 from routing_gym.evaluation.statistics import Estimate, bootstrap_mean
 from routing_gym.reporting.analysis import Analysis
 from routing_gym.reporting.figure import Panel
+from routing_gym.reporting.tables import counted
 from routing_gym.studies.results import PartResults
 
 Floats = NDArray[np.float64]
@@ -82,13 +83,27 @@ class View:
     def left_out(self) -> str:
         """Say which routers `drawn` leaves out; empty if none."""
         count = len(self.results.routers) - len(self.drawn)
+        if count == 1:
+            return " The router with the worst mean is left out."
         return f" The {count} routers with the worst means are left out." if count else ""
 
     @property
     def seeds(self) -> str:
         """Say how many seeds there are."""
-        count = len(self.results.seeds)
-        return f"{count} seed{'s' if count > 1 else ''}"
+        return counted(len(self.results.seeds), "seed")
+
+    @property
+    def unfinished(self) -> str:
+        """Say that some means are over fewer seeds; empty where all episodes are there."""
+        if self.analysis.played == self.analysis.planned:
+            return ""
+        return " Means of unfinished routers and conditions are over fewer seeds."
+
+    def with_interval(self, shape: str) -> str:
+        """Say what is drawn around means: an interval or a band; of one seed there is none."""
+        if len(self.results.seeds) == 1:
+            return f"of 1 seed, and so without {'an' if shape == 'interval' else 'a'} {shape}"
+        return f"with its 95 % bootstrap {shape} over {self.seeds}"
 
     def legend(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the styles of these routers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -24,6 +25,8 @@ from routing_gym.evaluation.runner import (
 from routing_gym.policy import full_name
 
 VALIDATION = "validation"
+# Folders in a study's own, or in a part's.
+RESERVED = ("figures", "selection", "shards")
 
 Values = Annotated[tuple[Any, ...], Field(min_length=1)]
 Grid = dict[str, Values]
@@ -129,6 +132,10 @@ class Part(FrozenModel):
         self.seeds_played()
         if not (self.candidates or self.reference):
             raise ValueError("reference is missing: name a router, or candidates")
+        if self.candidates and self.reference:
+            raise ValueError(f"reference = {self.reference!r}: the candidates choose it; name one of the two")
+        if self.gap and self.family != "cloud_edge":
+            raise ValueError("gap = true: is of cloud_edge")
         if self.load_of_replicas is not None and self.family != "cluster":
             raise ValueError(f"load_of_replicas = {self.load_of_replicas}: is of the cluster")
         return self
@@ -241,6 +248,17 @@ class Study(FrozenModel):
     about: str = ""
     parts: Annotated[dict[str, Part], Field(min_length=1)]
 
+    @field_validator("parts")
+    @classmethod
+    def _names_are_folders(cls, parts: dict[str, Part]) -> dict[str, Part]:
+        for name in parts:
+            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) or name in RESERVED:
+                raise ValueError(
+                    f"{name!r} is the name of a folder: letters, digits, '_', '-' and '.', and not "
+                    f"{', '.join(RESERVED)}"
+                )
+        return parts
+
     @classmethod
     def create(cls, name: str | Path) -> Study:
         """Read a study: a name in configs/studies, or a YAML path.
@@ -261,6 +279,11 @@ def choose_parts(parts: Mapping[str, AnyPart], names: Sequence[str] | None) -> d
         if name not in parts:
             raise ConfigError(f"--parts {name}: must be of {', '.join(parts)}")
     return {name: part for name, part in parts.items() if names is None or name in names}
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, which true and false are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _nested(name: str, value: Any) -> dict[str, Any]:

@@ -11,11 +11,13 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from routing_gym.evaluation.results import ResultsError
+from routing_gym.evaluation.runner import interrupts_ignored
 from routing_gym.studies.shards import Player, Shards
 
 # How often in a row workers may be lost before it is taken for the shard's fault.
@@ -95,16 +97,25 @@ def _joblib(player: Player, shards: Shards, left: dict[int, None], workers: int)
     while left:
         tasks = (joblib.delayed(_play_shard)(player, number, shards.jobs(number)) for number in list(left))
         try:
-            with joblib.parallel_config(backend="loky", initializer=_prepare_worker):
+            # Workers leave interrupts to the parent from their first instant.
+            with interrupts_ignored(), joblib.parallel_config(backend="loky", initializer=_prepare_worker):
                 finished = joblib.Parallel(workers, return_as="generator_unordered", batch_size=1)(tasks)
-            for number, data in finished:
-                losses = 0
-                del left[number]
-                yield number, data
+            try:
+                for number, data in finished:
+                    losses = 0
+                    del left[number]
+                    yield number, data
+            finally:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that shards are left is told, and why
+                    finished.close()
         except TerminatedWorkerError as error:
+            # What was being played goes last: if it is to blame, the others need not wait for it.
+            for number in list(left)[:workers]:
+                left[number] = left.pop(number)
             losses += 1
             if losses == LOSSES:
-                raise ResultsError(_lost(len(left))) from error
+                raise ResultsError(_lost(f" with {len(left)} shards left")) from error
 
 
 def _play_shard(player: Player, number: int, jobs: Any) -> tuple[int, bytes]:
@@ -124,10 +135,10 @@ def _prepare_worker() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _lost(count: int) -> str:
+def _lost(more: str) -> str:
     return (
-        f"workers were lost {LOSSES} times in a row with {count} shards left; is memory enough for all? "
-        "Try fewer --workers. What is finished is kept, and the same command goes on"
+        f"workers were lost {LOSSES} times in a row{more}; is memory enough? Try fewer --workers. "
+        "What is finished is kept, and the same command goes on"
     )
 
 
@@ -138,7 +149,7 @@ def _ray(player: Player, shards: Shards, numbers: Iterator[int], workers: int, a
     own = {} if address else {"num_cpus": workers, "include_dashboard": False}
     ray.init(address=address or "local", log_to_driver=False, logging_level="warning", **own)
     try:
-        play = ray.remote(num_cpus=1, max_retries=LOSSES)(_play_shard)
+        play = ray.remote(num_cpus=1, max_retries=LOSSES - 1)(_play_shard)
         common = ray.put(player)
         ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         pending: list[Any] = []
@@ -154,6 +165,6 @@ def _ray(player: Player, shards: Shards, numbers: Iterator[int], workers: int, a
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        raise ResultsError(f"{_lost(len(pending))} ({type(error).__name__})") from error
+        raise ResultsError(_lost(f" ({type(error).__name__})")) from error
     finally:
         ray.shutdown()

@@ -200,7 +200,9 @@ def read_part(folder: Path) -> PartResults:
     plan = read_plan(folder)
     if not (folder / SHARDS).is_dir() and not (folder / EPISODES).is_file():
         raise ResultsError(f"{folder} holds a plan and no episodes yet")
-    chosen = read_part(folder / SELECTION) if (folder / SELECTION / PLAN).is_file() else None
+    # A selection of an earlier run of the part may still be there.
+    selected = plan.get("part", {}).get("candidates") and (folder / SELECTION / PLAN).is_file()
+    chosen = read_part(folder / SELECTION) if selected else None
     return PartResults(folder.resolve().name, folder, plan, chosen)
 
 

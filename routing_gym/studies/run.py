@@ -29,15 +29,15 @@ from routing_gym.evaluation.results import (
     replace_text,
 )
 from routing_gym.evaluation.runner import TIMED_FAMILIES, Condition, Router
-from routing_gym.policy import Policy, make_policy
-from routing_gym.studies.config import Part, Study
+from routing_gym.policy import policy_class
+from routing_gym.studies.config import Part, Study, is_number
 from routing_gym.studies.engines import Engine
 from routing_gym.studies.results import SELECTION, STUDY, PartResults, read_part
-from routing_gym.studies.shards import Player, Shards
+from routing_gym.studies.shards import Player, Shards, fingerprint_of
 from routing_gym.studies.sizes import size_up, speeds
 from routing_gym.studies.storage import SHARDS, rows_in, shard_path, write_shard
 
-DESCRIBED = ("title", "note", "load_of_replicas", "axis", "published", "pictures", "report")
+DESCRIBED = ("title", "note", "candidates", "load_of_replicas", "axis", "published", "pictures", "report")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,14 @@ class Stage:
             played = self.episodes() - sum(map(self.shards.episodes, left))
             task = bar.add_task(self.name, total=self.episodes(), completed=played)
             for number, data in engine.play(self.player, self.shards, left):
-                write_shard(shard_path(self.folder, number), data)
+                path = shard_path(self.folder, number)
+                try:
+                    write_shard(path, data)
+                except OSError as error:
+                    raise ResultsError(
+                        f"cannot write {path}: {error.strerror}. What is finished is kept, and the same "
+                        "command goes on"
+                    ) from error
                 bar.advance(task, self.shards.episodes(number))
 
 
@@ -132,8 +139,14 @@ def stages_of(
     conditions = part.conditions_played(data)
     candidates = part.candidates_played()
     listed = {router.label: router for router in candidates or routers_of(str(part.reference), part.family)}
+    if not candidates and len(listed) > 1:
+        raise ValueError(f"part {name}: reference = {part.reference!r}: must be one router")
     chosen = listed[reference or next(iter(listed))]
     groups = part.groups(chosen)
+    _check_roles(name, groups, candidates)
+    unknown = part.published.keys() - {router.label for routers in groups.values() for router in routers}
+    if unknown:
+        raise ValueError(f"part {name}: published.{min(unknown)}: does not play")
     settings = {
         "reference": chosen.label,
         "curves": part.curves or part.family in TIMED_FAMILIES,
@@ -149,6 +162,15 @@ def stages_of(
     played = part.seeds_played(seeds)
     described = describe(part, groups)
     return [*stages, _stage(name, out / name, part, routers, conditions, played, settings, described)]
+
+
+def _check_roles(name: str, groups: Mapping[str, Sequence[Router]], candidates: Sequence[Router]) -> None:
+    """Check that yardsticks, and nothing else, are called so, and that none is a candidate."""
+    for group, routers in {**groups, "candidates": candidates}.items():
+        role = "yardstick" if group == "yardsticks" else "router"
+        for router in routers:
+            if router.role != role:
+                raise ValueError(f"part {name}: {group}: {router.label} is a {router.role}, not a {role}")
 
 
 def describe(part: Part, groups: Mapping[str, Sequence[Router]]) -> dict[str, Any]:
@@ -174,41 +196,43 @@ def _stage(
         if double:
             raise ValueError(f"part {name}: {what} {double[0]!r} is listed twice")
     known = set.intersection(*(set(condition.labels) for condition in conditions))
-    if part.axis is not None and part.axis not in known:
-        raise ValueError(f"part {name}: axis = {part.axis!r}: must be one of {', '.join(sorted(known))}")
+    drawn = [label for label in known if all(is_number(c.labels[label]) for c in conditions)]
+    if part.axis is not None and part.axis not in drawn:
+        raise ValueError(f"part {name}: axis = {part.axis!r}: must be a number, {', '.join(sorted(drawn))}")
     shards = Shards(routers, conditions, seeds)
+    fingerprints = _fingerprints(name, part.family, shards)
     plan = make_plan(
         part.family,
         routers,
         conditions,
         seeds,
         roles=[router.role for router in routers],
-        fingerprints=_fingerprints(name, part.family, routers, shards),
+        fingerprints=fingerprints,
         shard_rows=[group.rows for group in shards.groups],
         **settings,
     )
     files = {path: file_hash(path) for condition in conditions for path in condition.config.files().values()}
     player = Player(
-        settings["curves"], settings["gap"], tuple(plan["versions"].items()), tuple(files.items())
+        settings["curves"],
+        settings["gap"],
+        tuple(plan["versions"].items()),
+        tuple(files.items()),
+        tuple(sorted({known for listed in fingerprints.values() for one in listed for known in one.items()})),
     )
     return Stage(name, folder, plan | {"part": dict(described)}, shards, player)
 
 
-def _fingerprints(name: str, family: str, routers: Sequence[Router], shards: Shards) -> dict[str, list[Any]]:
+def _fingerprints(name: str, family: str, shards: Shards) -> dict[str, list[dict[str, str]]]:
     """Check that every router can play its conditions, and return what identifies the files it plays with."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[dict[str, str]]] = {}
     for group in shards.groups:
         for router in group.routers:
-            policy = make_policy(router.name, **router.params)
-            if policy.family != family:
-                raise ValueError(
-                    f"part {name}: router {router.label!r} is one of {policy.family}, not of {family}"
-                )
-            if isinstance(policy, Policy):
-                policy.configure([condition.config for condition in group.conditions])
-                fingerprint = dict(policy.fingerprint())
-                if fingerprint and fingerprint not in found.setdefault(router.label, []):
-                    found[router.label].append(fingerprint)
+            of = policy_class(router.name).family
+            if of != family:
+                raise ValueError(f"part {name}: router {router.label!r} is one of {of}, not of {family}")
+            fingerprint = fingerprint_of(router, [condition.config for condition in group.conditions])
+            if fingerprint and fingerprint not in found.setdefault(router.label, []):
+                found[router.label].append(fingerprint)
     return found
 
 

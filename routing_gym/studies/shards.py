@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from routing_gym.evaluation.results import check_here
+from routing_gym.evaluation.results import ResultsError, check_here
 from routing_gym.evaluation.runner import TIMED_FAMILIES, Condition, Job, Router, run_jobs
-from routing_gym.policy import Policy, policy_class
+from routing_gym.policy import Policy, make_policy, policy_class
 from routing_gym.studies.storage import encode
 
 # Episodes of one router: rows enough to make a vector environment's overhead small, played in a second or so.
@@ -92,6 +93,19 @@ def _check(versions: tuple[tuple[str, str], ...], files: tuple[tuple[str, str], 
     check_here(dict(versions), dict(files))
 
 
+def fingerprint_of(router: Router, configs: Sequence[Any]) -> dict[str, str]:
+    """Return what identifies the files that a router plays conditions with; empty where it has none.
+
+    Raises:
+        ValueError: it cannot be made, or cannot play them.
+    """
+    policy = make_policy(router.name, **router.params)
+    if not isinstance(policy, Policy):
+        return {}
+    policy.configure(configs)
+    return dict(policy.fingerprint())
+
+
 @dataclass(frozen=True)
 class Player:
     """Plays a shard, wherever it is sent.
@@ -101,12 +115,14 @@ class Player:
         gap: whether to hold each cloud–edge decision against the proven optimum of its batch.
         versions: of packages that results may depend on, (name, version) each.
         files: that conditions read, (path, SHA-256) each.
+        fingerprints: of the routers' own files, see `Policy.fingerprint`, as pairs.
     """
 
     curves: bool
     gap: bool
     versions: tuple[tuple[str, str], ...]
     files: tuple[tuple[str, str], ...]
+    fingerprints: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, jobs: Sequence[Job]) -> bytes:
         """Return the episodes of a shard as a Parquet file, in the order of the jobs.
@@ -115,6 +131,12 @@ class Player:
             ResultsError: a version or a file here is another than where the study was begun.
         """
         _check(self.versions, self.files)
+        for router in {job.router.label: job.router for job in jobs}.values() if self.fingerprints else ():
+            configs = [job.condition.config for job in jobs if job.router == router]
+            if not fingerprint_of(router, configs).items() <= set(self.fingerprints):
+                raise ResultsError(
+                    f"{platform.node()}: the files of {router.label} are others than where this was begun"
+                )
         place = {job.key: k for k, job in enumerate(jobs)}
         begin = time.perf_counter()
         results = list(run_jobs(jobs, curves=self.curves, gap=self.gap))

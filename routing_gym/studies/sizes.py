@@ -61,9 +61,8 @@ def size_up(stages: Sequence[Stage], engine: Engine, console: Console) -> None:
     console.print(table)
     _, to_play, seconds, _ = totals.tolist()
     if to_play:
-        share = (
-            "" if engine.address else f", {duration(seconds / engine.workers)} with {engine.workers} workers"
-        )
+        alone = engine.workers == 1 or engine.address
+        share = "" if alone else f", {duration(seconds / engine.workers)} with {engine.workers} workers"
         console.print(f"{to_play:,.0f} episodes take about {duration(seconds)} of one core here{share}.")
 
 
@@ -110,7 +109,8 @@ def _cost(stage: Stage, group: Group, known: dict[Any, Cost]) -> Cost:
         first = [Job(router, group.conditions[0], seed) for router in group.routers]
         size = size_of(encode(list(play(first, **how))))  # whatever compiles does so now
         jobs = [Job(router, condition, seed) for condition in group.conditions for router in group.routers]
-        shard = make_shards((jobs * group.rows)[: group.rows] if len(group.routers) == 1 else jobs)[0]
+        rows = min(group.rows, len(group.conditions) * len(stage.shards.seeds))
+        shard = make_shards((jobs * rows)[:rows] if len(group.routers) == 1 else jobs)[0]
         places = len(shard) / len(group.routers)
         known[key] = Cost(_seconds(shard, how, cut=len(group.routers) == 1) / places, size)
     return known[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,12 +76,16 @@ def shard_path(folder: Path, number: int) -> Path:
 def write_shard(path: Path, data: bytes) -> None:
     """Write a shard's file so that it is seen whole or not at all, even after a loss of power."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    # A name of its own, as another process may be writing the same shard.
+    temporary = path.with_name(f"{path.stem}.{uuid.uuid4().hex}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def rows_in(path: Path) -> int | None:

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from routing_gym.evaluation.scales import Profile, normalise, performance_profile
+from routing_gym.evaluation.scales import (
+    Normalised,
+    Profile,
+    normalise,
+    normalised_iqm,
+    performance_profile,
+)
+from routing_gym.evaluation.statistics import Estimate, interquartile_mean
 
 NAN = math.nan
 CEILINGS = ("least_queue", "adaptive")
@@ -147,7 +154,20 @@ def test_shapes_that_differ_are_refused() -> None:
         )
 
 
-# Performance profiles
+def test_a_gap_of_exactly_the_least_is_enough() -> None:
+    scores = {"random": [[0.0]], "adaptive": [[0.5]], "clairvoyant": [[0.75]]}
+    assert normalise(scores, "random", ["adaptive"], "clairvoyant", 1.0, 0.25).kept == [0]
+    assert normalise(scores, "random", ["adaptive"], "clairvoyant", 1.0, 0.2501).kept == []
+    assert normalise(scores, "random", ["adaptive"], None, 1.0, 0.5).kept == [0]
+
+
+# Intervals of what is normalised
+
+
+def fixed(scores: np.ndarray) -> Normalised:
+    """Return scores of a router between ends of the scale that luck does not move."""
+    ends = {"zero": np.zeros_like(scores), "one": np.ones_like(scores)}
+    return Normalised({"mine": scores, **ends}, list(range(len(scores))), {}, "zero", ("one",))
 
 
 @settings(max_examples=50)
@@ -156,7 +176,7 @@ def test_shapes_that_differ_are_refused() -> None:
     st.lists(shares | st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=6),
 )
 def test_a_profile_counts_the_runs_above_each_threshold(scores: np.ndarray, thresholds: list[float]) -> None:
-    found = performance_profile(scores, thresholds, resamples=20)
+    found = performance_profile(fixed(scores), "mine", thresholds, resamples=20)
     runs = scores.ravel().tolist()
     plain = [sum(run > threshold for run in runs) / len(runs) for threshold in thresholds]
     np.testing.assert_allclose(found.share, plain, atol=1e-12)
@@ -165,49 +185,73 @@ def test_a_profile_counts_the_runs_above_each_threshold(scores: np.ndarray, thre
 def test_a_profile_falls_from_one_to_zero() -> None:
     scores = np.random.default_rng(11).normal(size=(4, 9))
     thresholds = np.linspace(scores.min() - 0.1, scores.max() + 0.1, 60)
-    for line in performance_profile(scores, thresholds, 200):
+    for line in performance_profile(fixed(scores), "mine", thresholds, 200):
         assert line[0] == pytest.approx(1.0) and line[-1] == 0.0
         assert (np.diff(line) <= 1e-12).all()
 
 
-def test_the_band_of_a_profile_comes_from_resampled_seeds_of_each_condition() -> None:
+def test_a_bootstrap_draws_seeds_with_all_their_conditions_and_scales_anew() -> None:
+    """Against the same written plainly, of a scale whose ends move with the seeds that are drawn."""
     rng = np.random.default_rng(12)
-    scores = rng.normal(size=(3, 8)) + np.array([0.0, 1.0, 5.0])[:, None]
-    thresholds = [0.0, 0.7, 3.0]
-    draws = []
+    luck = rng.normal(size=8)
+    scores = {
+        label: 0.3 * luck + 0.1 * rng.normal(size=(3, 8)) + mean
+        for label, mean in (("zero", 0.0), ("one", 1.0), ("other", 0.9), ("mine", 1.4))
+    }
+    found = normalise(scores, "zero", ["one", "other"], None, 1.0)
+    thresholds = [0.8, 1.2, 1.5]
+    shares, middles = [], []
     for _ in range(4000):
-        picked = np.array([rng.choice(runs, 8) for runs in scores])
-        draws.append([(picked > threshold).mean() for threshold in thresholds])
-    found = performance_profile(scores, thresholds)
+        seeds = rng.integers(8, size=8)
+        drawn = {label: runs[:, seeds] for label, runs in scores.items()}
+        zero = drawn["zero"].mean(axis=1, keepdims=True)
+        one = np.maximum(drawn["one"].mean(axis=1), drawn["other"].mean(axis=1))[:, None]
+        mine = (drawn["mine"] - zero) / (one - zero)
+        shares.append([(mine > threshold).mean() for threshold in thresholds])
+        middles.append(interquartile_mean(mine))
+    profile, iqm = performance_profile(found, "mine", thresholds), normalised_iqm(found, "mine")
     # A share of 24 runs moves in steps of 1/24.
-    np.testing.assert_allclose([found.low, found.high], np.percentile(draws, [2.5, 97.5], axis=0), atol=0.042)
-    # Between conditions that are all above or all below there is nothing to resample.
-    assert found.low[2] == found.share[2] == found.high[2] == pytest.approx(1 / 3)
+    np.testing.assert_allclose(
+        [profile.low, profile.high], np.percentile(shares, [2.5, 97.5], axis=0), atol=0.042
+    )
+    np.testing.assert_allclose([iqm.low, iqm.high], np.percentile(middles, [2.5, 97.5]), atol=0.02)
+    assert iqm.value == interquartile_mean(found.scores["mine"])
 
 
-def test_a_profile_of_one_seed_has_no_band() -> None:
-    found = performance_profile([[0.2], [0.8]], [0.0, 0.5])
-    assert [line.tolist() for line in found] == [[1.0, 0.5], [0.0, 0.0], [1.0, 1.0]]
-    assert isinstance(found, Profile)
+def test_one_seed_has_no_band() -> None:
+    found = fixed(np.array([[0.2], [0.8]]))
+    profile = performance_profile(found, "mine", [0.0, 0.5])
+    assert [line.tolist() for line in profile] == [[1.0, 0.5], [0.0, 0.0], [1.0, 1.0]]
+    assert isinstance(profile, Profile)
+    assert normalised_iqm(found, "mine") == Estimate(0.5, -np.inf, np.inf)
 
 
-def test_the_band_of_a_profile_covers_the_true_share() -> None:
+def test_intervals_cover_the_truth_though_conditions_and_routers_share_their_luck() -> None:
+    """As seeds do: the same arrivals meet every router, and their like every condition."""
     rng = np.random.default_rng(13)
-    # Of uniform runs on (0, 1) and (0, 2), 0.6 and 0.8 are above 0.4.
-    covered = 0
-    for _ in range(400):
-        found = performance_profile(rng.random((2, 24)) * [[1.0], [2.0]], [0.4], resamples=400)
-        covered += found.low[0] - 1e-12 <= 0.7 <= found.high[0] + 1e-12
-    assert 0.90 <= covered / 400 <= 0.98
+    offsets = rng.normal(0.0, 0.2, size=(6, 1))
+
+    def play(seeds: int) -> dict[str, np.ndarray]:
+        luck = 0.3 * rng.normal(size=seeds)
+        return {
+            label: offsets + mean + luck + 0.1 * rng.normal(size=(6, seeds))
+            for label, mean in (("zero", 0.0), ("one", 1.0), ("mine", 1.4))
+        }
+
+    truth = normalise(play(100_000), "zero", ["one"], None, 1.0)
+    middle = interquartile_mean(truth.scores["mine"])
+    share = (truth.scores["mine"] > 1.5).mean()
+    covered = np.zeros(2)
+    for _ in range(300):
+        found = normalise(play(24), "zero", ["one"], None, 1.0)
+        iqm = normalised_iqm(found, "mine", 300)
+        profile = performance_profile(found, "mine", [1.5], 300)
+        covered += [iqm.low <= middle <= iqm.high, profile.low[0] <= share <= profile.high[0]]
+    assert (covered >= 0.88 * 300).all() and covered[0] <= 0.98 * 300
 
 
-def test_profiles_are_repeatable() -> None:
-    scores = np.random.default_rng(14).random((3, 5))
-    first, again = performance_profile(scores, [0.5]), performance_profile(scores, [0.5])
+def test_intervals_are_repeatable() -> None:
+    found = fixed(np.random.default_rng(14).random((3, 5)))
+    first, again = (performance_profile(found, "mine", [0.5]) for _ in range(2))
     assert [line.tolist() for line in first] == [line.tolist() for line in again]
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-def test_a_profile_needs_a_run(shape: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="must hold a run"):
-        performance_profile(np.empty(shape), [0.5])
+    assert normalised_iqm(found, "mine") == normalised_iqm(found, "mine")

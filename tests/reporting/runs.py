@@ -11,7 +11,7 @@ import yaml
 from numpy.typing import ArrayLike
 
 from routing_gym.evaluation.results import PLAN, ResultFolder
-from routing_gym.evaluation.runner import Job, Result, make_jobs
+from routing_gym.evaluation.runner import Job, Result, Router, make_jobs
 from routing_gym.reporting.figure import Figure, Panel
 from routing_gym.studies.results import PartResults, read_part
 from routing_gym.studies.storage import encode, shard_path, write_shard
@@ -27,6 +27,7 @@ def results_of(
     part: Mapping[str, Any] | None = None,
     shards: bool = False,
     without: frozenset[tuple[str, int, int]] = frozenset(),
+    first: int = FIRST_SEED,
     **metrics: Mapping[str, ArrayLike],
 ) -> PartResults:
     """Write results of the cluster with these scores, and read them.
@@ -38,13 +39,14 @@ def results_of(
         part: description of the part.
         shards: write Parquet, three episodes to a file, instead of CSV.
         without: (router, condition, seed) by index, of episodes that are not there.
+        first: of the seeds.
         metrics: other metrics (conditions, seeds) by router.
     """
     tables = {label: np.atleast_2d(np.asarray(table, np.float64)) for label, table in scores.items()}
     count, seeds = next(iter(tables.values())).shape
     places = [condition(f"place {k}", rate_per_s=float(k + 1)) for k in range(count)]
-    chosen = [FIRST_SEED + k for k in range(seeds)]
-    plan = plan_of([router(label) for label in scores], places, chosen, reference, curves=False)
+    chosen = [first + k for k in range(seeds)]
+    plan = plan_of([routed(label) for label in scores], places, chosen, reference, curves=False)
     if part is not None:
         plan["part"] = dict(part)
     names = [place.name for place in places]
@@ -62,7 +64,7 @@ def results_of(
         values = {name: None if np.isnan(value) else value for name, value in values.items()}
         return made_up(job, curves=False, invalid_actions=0, **values)
 
-    jobs = make_jobs([router(label) for label in scores], places, chosen)
+    jobs = make_jobs([routed(label) for label in scores], places, chosen)
     results = [played(job) for job in jobs if (job.router.label, *index(job)) not in without]
     if shards:
         folder.mkdir(parents=True)
@@ -75,6 +77,11 @@ def results_of(
             kept.add(result)
         kept.finish()
     return read_part(folder)
+
+
+def routed(label: str) -> Router:
+    """Return a router by its label: what is before a colon is its name."""
+    return router(label.partition(":")[0], label)
 
 
 def change_plan(results: PartResults, change: Any) -> PartResults:

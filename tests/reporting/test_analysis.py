@@ -12,9 +12,26 @@ import pytest
 
 from routing_gym.evaluation.report import summarise
 from routing_gym.evaluation.results import PLAN, ResultsError
-from routing_gym.evaluation.statistics import improvement, paired_difference, paired_p_value, seeds_needed
+from routing_gym.evaluation.statistics import (
+    Estimate,
+    improvement,
+    paired_difference,
+    paired_p_value,
+    seeds_needed,
+)
 from routing_gym.reporting.analysis import analyse, newer, over_conditions
-from routing_gym.reporting.tables import headline, number, probability, seeds_said, selection_table, verdict
+from routing_gym.reporting.tables import (
+    headline,
+    how_to_read,
+    interval,
+    number,
+    probability,
+    seeds_said,
+    seeds_table,
+    selection_table,
+    verdict,
+)
+from tests.reporting.made import made
 from tests.reporting.runs import change_plan, luck, results_of
 
 NAN = math.nan
@@ -68,7 +85,7 @@ def test_the_best_router_beats_every_other_after_correction(
     found = analyse(results)
     assert found.best == best
     assert found.tied == ([] if best else ["least_queue", "adaptive", "round_robin"])
-    said = " ".join(verdict(found, seeds))
+    said = " ".join(verdict(results, found))
     assert ("least_queue ★" in said) == (best is not None)
     # 2 · 2 / 2^6 is above 0.05, whatever the scores are.
     assert ("no corrected p can be below 0.062" in said) == (best is None)
@@ -156,6 +173,98 @@ def test_a_router_without_a_score_in_some_episode_is_not_compared(tmp_path: Path
     assert [(line.label, line.difference) for line in found.lines] == [("least_queue", None)]
 
 
+def test_less_is_better_of_batches_throughout() -> None:
+    noise = 0.01 * luck(2, 8)
+    results = made(
+        {"random": 0.9 + noise, "cema": 0.5 + noise, "greedy": 0.3 + noise},
+        family="cloud_edge",
+        part={"groups": {"documented": ["cema"]}},
+        reference="cema",
+    )
+    found = analyse(results)
+    lines = {line.label: line for line in found.lines}
+    assert found.best == "greedy"
+    assert lines["greedy"].better is not None and lines["random"].better is not None
+    assert (lines["greedy"].better.value, lines["random"].better.value) == (1.0, 0.0)
+    assert lines["greedy"].normalised is not None
+    assert lines["greedy"].normalised.value == pytest.approx(1.5, abs=0.02)
+
+
+@pytest.mark.parametrize("absent", ["random", "least_queue", "clairvoyant", "round_robin"])
+def test_scores_are_normalised_once_all_that_the_scale_is_of_are_there(absent: str) -> None:
+    low = luck(2, 6)
+    scores = {"adaptive": low + 0.2, "random": low, "least_queue": low + 0.3, "clairvoyant": low + 0.5}
+    scores = {**scores, "round_robin": low + 0.1, absent: np.full((2, 6), NAN)}
+    found = analyse(made(scores, part={"groups": {"documented": ["random", "adaptive", "least_queue"]}}))
+    assert found.waiting == [absent]
+    assert (found.normalised is None) == (absent != "round_robin")
+
+
+# What is said of it
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (1, "With 1 seed and 2 comparisons no corrected p can be below 1.000"),
+        (6, "With 6 seeds and 2 comparisons no corrected p can be below 0.062"),
+    ],
+)
+def test_with_too_few_seeds_to_tell_routers_apart_none_is_said_to_tie(seeds: int, said: str) -> None:
+    base = luck(2, seeds)
+    results = made({"adaptive": base, "least_queue": base + 0.1, "round_robin": base - 0.1})
+    first, *others = verdict(results, analyse(results))
+    assert first.startswith(f"least_queue has the best mean. {said}, however large a difference is")
+    assert not any("No single best" in line for line in others)
+
+
+@pytest.mark.parametrize(("optimal", "below"), [(0.4, True), (0.3, False), (0.3 + 1e-13, False)])
+def test_routers_that_are_better_than_optimal_are_explained(optimal: float, below: bool) -> None:
+    noise = 0.01 * luck(2, 8)
+    scores = {"greedy": 0.3 + noise, "cema": 0.5 + noise, "optimal": optimal + noise}
+    results = made(scores, family="cloud_edge")
+    found = analyse(results)
+    said = "Better than optimal in the mean: greedy. Optima are proven on the predictions"
+    assert any(line.startswith(said) for line in verdict(results, found)) == below
+    assert "may put J below optimal's" in how_to_read(results, found)
+
+
+def test_a_difference_whose_interval_holds_0_is_a_tie() -> None:
+    base = luck(2, 8)
+    scores = {"adaptive": base, "least_queue": base + 0.1, "round_robin": base[:, ::-1]}
+    cells = [row[3] for row in headline(made(scores)).rows]
+    assert cells[:2] == ["reference", "+10.0 [+10.0, +10.0]"] and cells[2].startswith("tie ")
+
+
+def test_seeds_are_counted_for_one_point_and_for_the_difference_seen() -> None:
+    a, b = luck(4, 9, seed=1), luck(4, 9, seed=2)
+    results = made({"adaptive": a, "least_queue": b})
+    sheet = seeds_table(results, analyse(results))
+    means = b.mean(axis=0), a.mean(axis=0)
+    seen = float((means[0] - means[1]).mean())
+    needed = [*seeds_needed(*means, 0.01), *seeds_needed(*means, seen)]
+    assert len(set(needed)) == 4
+    assert sheet.headers[1:] == (
+        *("Δ observed, points", "1 point: paired", "1 point: unpaired"),
+        *("Δ observed: paired", "Δ observed: unpaired"),
+    )
+    [row] = sheet.rows
+    assert row[:2] == ["least_queue", f"{100.0 * seen:+.1f}"]
+    assert [int(cell.replace("\u202f", "")) for cell in row[2:]] == needed
+
+
+def test_a_table_says_over_how_many_conditions_it_is() -> None:
+    scores = {"adaptive": luck(3, 2), "least_queue": luck(3, 2)}
+    assert headline(made(scores)).title == "All 3 conditions, attainment"
+    scores["adaptive"][2, 1] = NAN
+    assert headline(made(scores)).title == "2 of 3 conditions, attainment"
+    one = made(
+        {"random": [[0.1, 0.2]], "adaptive": [[0.5, 0.6]]}, part={"groups": {"documented": ["adaptive"]}}
+    )
+    assert headline(one).title == "One condition, attainment"
+    assert "over 1 of 1 condition. " in how_to_read(one, analyse(one))
+
+
 # What a report needs
 
 
@@ -230,8 +339,10 @@ def test_seeds_are_called_what_the_protocol_calls_them() -> None:
     assert seeds_said([1_000_000]) == "1 (1000000; training)"
 
 
-def test_numbers_are_rounded_without_a_negative_zero() -> None:
-    assert number(-0.0004, 100.0, 1) == "0.0" and number(-0.0004, 100.0, 1, "+") == "+0.0"
+def test_numbers_are_rounded_and_keep_the_sign_of_a_negative_zero_only_where_signs_are_shown() -> None:
+    assert number(-0.0004, 100.0, 1) == "0.0" and number(-0.0, 100.0, 1, "+") == "+0.0"
+    assert interval(Estimate(0.001, -0.0004, 0.002), 100.0, 1, "+") == "+0.1 [-0.0, +0.2]"
+    assert (number(-0.0004, 100.0, 1, "+"), number(0.0004, 100.0, 1, "+")) == ("-0.0", "+0.0")
     assert number(-math.inf, 1.0, 1) == "-∞" and number(None, 1.0, 1) == "—"
     assert (probability(0.0004), probability(0.0314)) == ("<0.001", "0.031")
 

@@ -102,6 +102,7 @@ def test_a_router_with_a_dial_has_a_hull_and_its_aiq() -> None:
     [area] = [line for line in lines if line["kind"] == "aiq"]
     assert (area["router"], area["quality"]) == ("uniroute", pytest.approx(0.4))
     assert "uniroute 0.400 over 1 to 3 $" in figure.caption
+    assert "No intervals are shown (the data have those of points)" in figure.caption
     assert list(figure.legend) == ["uniroute", "cema"]
     axes = drawn(figure.panels[0])
     [line] = axes.get_lines()
@@ -211,6 +212,23 @@ def test_curves_of_four_conditions_at_most_are_read() -> None:
     results = made({"greedy": luck(9, 2)}, family="cloud_edge")
     assert names_of(results) == ["rank", "heatmap"]
     assert results.asked == [f"condition {k}" for k in (0, 3, 5, 8)]
+
+
+def test_convergence_says_which_searches_are_left_out() -> None:
+    labels = [f"cema:seed={k}" for k in range(14)]
+    curves = [
+        {"router": label, "condition": "condition 0", "seed": FIRST_SEED, "convergence": [[0.1, 0.5]]}
+        for label in labels
+    ]
+    scores = {label: [[k / 20.0]] for k, label in enumerate(labels)}
+    scores["random"] = [[2.0]]
+    for count in (12, 14):
+        some = {label: scores[label] for label in [*labels[:count], "random"]}
+        results = made(some, family="cloud_edge", curves={"condition 0": curves[:count]})
+        figure = named(results, "convergence")
+        assert len(figure.legend) == 12
+        said = "Left out, as their means are among the worst: cema:seed=12, cema:seed=13."
+        assert figure.caption.endswith(said) == ("eft out" in figure.caption) == (count == 14)
 
 
 # A real run

@@ -99,6 +99,7 @@ def test_who_pays_is_attainment_by_demand_of_means_over_conditions() -> None:
     metrics["attainment_q4"]["quick"][1, 2] = np.nan
     scores = {"adaptive": luck(3, 5), "quick": luck(3, 5), "bound": np.ones((3, 5))}
     figure = named(made(scores, **metrics), "who_pays")
+    assert "so that every line falls" in figure.caption and "over 3 conditions" in figure.caption
     lines = records(figure)
     assert len(lines) == 10 and list(figure.legend) == ["adaptive", "quick"]
     for line in lines:

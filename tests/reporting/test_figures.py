@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_gym.evaluation.drawing import YARDSTICK
+from routing_gym.evaluation.drawing import COLOURS, YARDSTICK
 from routing_gym.evaluation.scales import normalise, performance_profile
 from routing_gym.evaluation.statistics import bootstrap_mean
+from routing_gym.reporting.cluster_figures import CLASSES
 from routing_gym.reporting.figure import Figure
 from routing_gym.reporting.figures import figures_of
+from routing_gym.reporting.html import STYLE
 from routing_gym.reporting.view import called, identifying, short_names, spread
 from tests.evaluation.runs import hide_matplotlib
 from tests.reporting.made import drawn, luck, made, records, texts
@@ -136,7 +139,7 @@ def test_one_seed_has_no_interval() -> None:
     pytest.importorskip("matplotlib", reason="needs the extra `plots`")
     rank = named(figures_of(made({"adaptive": [[0.5]], "round_robin": [[0.25]]})), "rank")
     assert [row[2:5] for row in rank.rows] == [(50.0, None, None), (25.0, None, None)]
-    assert "one seed" not in rank.caption and "1 seed;" in rank.caption
+    assert "best first, of 1 seed, and so without an interval; " in rank.caption
     assert texts(drawn(rank.panels[0])) == ["25.00", "50.00"]
 
 
@@ -168,6 +171,24 @@ def relative_luminance(colour: Any) -> float:
 
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def test_lines_are_seen_on_a_dark_page_and_legends_in_its_ink() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    from routing_gym.reporting.render import swatch_svg
+
+    _, dark = re.findall(r"--page: (#\w+);", STYLE)
+    for colour in COLOURS:
+        assert (relative_luminance(colour) + 0.05) / (relative_luminance(dark) + 0.05) >= 3.0, colour
+    legend = named(figures_of(made(some_scores())), "heatmap").legend
+    assert all("stroke: currentColor" in swatch_svg(style, "s") for style in legend.values())
+
+
+def test_scores_that_are_equal_have_no_colour_but_from_a_shown_difference_on() -> None:
+    same = {"adaptive": np.full((2, 2), 0.5), "quick": np.full((2, 2), 0.5)}
+    for family, said in (("cluster", "from 0.1 points on"), ("cloud_edge", "from 0.001 J on")):
+        caption = named(figures_of(made(same, family=family)), "heatmap").caption
+        assert f"in full colour {said}" in caption, caption
 
 
 def test_each_cell_can_be_read_on_its_colour_and_the_best_router_is_bold() -> None:
@@ -264,6 +285,7 @@ def test_the_band_of_p99_is_the_middle_half_of_the_seeds() -> None:
     )
     rows = [row[4:] for row in named(figures_of(results), "against").rows if row[1] == "p99_all_ms"]
     assert rows == [(14.0, 12.0, 16.0), (54.0, 52.0, 56.0)]
+    assert "▲" not in named(figures_of(results), "against").caption
 
 
 def test_p99_is_the_median_and_stops_where_it_is_infinite() -> None:
@@ -273,12 +295,22 @@ def test_p99_is_the_median_and_stops_where_it_is_infinite() -> None:
     results = made({"adaptive": luck(3, 4)}, labels, part={"axis": "load"}, p99_all_ms={"adaptive": p99})
     figure = named(figures_of(results), "against")
     found = [line for line in records(figure) if line["metric"] == "p99_all_ms"]
-    assert [line["value"] for line in found] == [20.0, 60.0, math.inf]
-    assert [line["low"] for line in found] == [20.0, 50.0, math.inf]
-    assert [line["high"] for line in found] == [30.0, math.inf, math.inf]
+    assert [line["value"] for line in found] == [20.0, 55.0, math.inf]
+    assert [line["low"] for line in found] == [15.0, 47.5, math.inf]
+    assert [line["high"] for line in found] == [25.0, math.inf, math.inf]
     axes = drawn(figure.panels[1])
     assert axes.get_yscale() == "log"
-    np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), [20.0, 60.0, np.nan])
+    line, open_above = axes.get_lines()
+    np.testing.assert_array_equal(line.get_ydata(), [20.0, 55.0, np.nan])
+    np.testing.assert_array_equal(open_above.get_xydata(), [(0.6, 55.0)])
+    assert (open_above.get_marker(), open_above.get_color()) == ("^", line.get_color())
+    assert "▲" in figure.caption
+
+
+def test_routers_without_a_line_are_not_in_the_legend() -> None:
+    scores = {"adaptive": luck(2, 4), "quick": np.full((2, 4), np.nan)}
+    results = made(scores, [{"load": 0.3}, {"load": 0.6}], part={"axis": "load"})
+    assert list(named(figures_of(results), "against").legend) == ["adaptive"]
 
 
 def test_at_most_six_panels_are_drawn_and_the_data_hold_the_others() -> None:
@@ -312,10 +344,10 @@ def test_profiles_are_of_scores_between_random_and_the_best_documented() -> None
     scores["clairvoyant"][2] = scores["adaptive"][2]
     figure = named(figures_of(made(scores, part={"groups": GROUPS})), "profile")
     scaled = normalise(scores, "random", GROUPS["documented"], "clairvoyant", 1.0)
-    assert scaled.kept == [0, 1, 3] and "3 conditions; 1 are not normalised" in figure.caption
+    assert scaled.kept == [0, 1, 3] and "3 conditions; 1 is not normalised" in figure.caption
     for label in LABELS:
         lines = [line for line in records(figure) if line["router"] == label]
-        found = performance_profile(scaled.scores[label], [line["threshold"] for line in lines])
+        found = performance_profile(scaled, label, [line["threshold"] for line in lines])
         assert [line["share"] for line in lines] == found.share.tolist()
         assert [line["low"] for line in lines] == found.low.tolist()
     assert lines[0]["threshold"] == 0.0 and lines[-1]["threshold"] > 1.0
@@ -361,6 +393,26 @@ def test_incomplete_results_are_drawn_as_far_as_they_go() -> None:
     assert records(rank)[-1]["attainment_pct"] == pytest.approx(100.0 * scores["random"][:2].mean())
     heat = {line["condition"] for line in records(named(figures, "heatmap"))}
     assert heat == {"condition 0", "condition 1"}
+    said = "Means of unfinished routers and conditions are over fewer seeds."
+    scores["quick"][1] = np.nan
+    for unfinished, table in ((True, scores), (False, some_scores())):
+        figures = figures_of(made(table, crossed()[:4], part={"axis": "load"}))
+        for name in ("heatmap", "against"):
+            assert (said in named(figures, name).caption) == unfinished
+
+
+def test_no_caption_speaks_of_intervals_of_one_seed() -> None:
+    labels = [{"load": 0.3}, {"load": 0.6}]
+    classes = {name: {"adaptive": [[0.5], [0.6]]} for name in CLASSES}
+    terms = {name: {"adaptive": [[0.5], [0.6]]} for name in ("quality_loss", "cost_usd", "energy_j")}
+    shown = []
+    for family, metrics in (("cluster", classes), ("cloud_edge", terms)):
+        results = made({"adaptive": [[0.5], [0.6]]}, labels, family, {"axis": "load"}, **metrics)
+        shown += [figure for figure in figures_of(results) if figure.name != "heatmap"]
+    names = {figure.name for figure in shown}
+    assert names >= {"rank", "against", "who_pays", "terms"}
+    for figure in shown:
+        assert "of 1 seed, and so without a" in figure.caption and "bootstrap" not in figure.caption
 
 
 def test_figures_are_named_once_and_their_data_are_plain_and_the_same_each_time() -> None:

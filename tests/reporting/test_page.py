@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import html
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,7 +20,8 @@ from routing_gym import cli
 from routing_gym.evaluation.report import FEW_SEEDS
 from routing_gym.evaluation.results import ResultsError
 from routing_gym.reporting import figures, markdown
-from routing_gym.reporting.page import FIGURES, HTML, MARKDOWN, report, write_report
+from routing_gym.reporting.figure import Panel
+from routing_gym.reporting.page import FIGURES, HTML, MARKDOWN, report, write_docs, write_report
 from routing_gym.reporting.sections import MOST_CONDITIONS, NO_FIGURES, contents, section_of
 from routing_gym.reporting.tables import headline
 from routing_gym.studies.results import PartResults, read_part
@@ -25,6 +29,8 @@ from tests.evaluation.runs import hide_matplotlib, table_cells
 from tests.reporting.runs import a_figure, change_plan, luck, results_of
 
 SCORES = {"adaptive": 0.5, "least_queue": 0.6, "bound": 0.9}
+HOSTILE = "random:x=<i>&\"'|`"
+REAL_FIGURES = figures.figures_of
 LINKS = ("href", "src", "xlink:href", "data", "action", "poster", "srcset")
 
 
@@ -124,15 +130,87 @@ def test_pictures_are_in_the_pages_ink_and_their_text_is_text(tmp_path: Path) ->
     from routing_gym.reporting.render import panel_svg, swatch_svg
 
     (figure,) = a_figure()
-    one, other = (panel_svg(figure.panels[1], prefix) for prefix in ("a", "b"))
-    assert one == panel_svg(figure.panels[1], "a")
+    one, other = (panel_svg(figure.panels[1], prefix, "all & \"<sundry>'") for prefix in ("a", "b"))
+    assert one == panel_svg(figure.panels[1], "a", "all & \"<sundry>'")
     assert set(Page(one).all("id")).isdisjoint(Page(other).all("id"))
     assert "a < b & c" in Page(one).text and "load" in Page(one).text
-    assert Page(one).all("aria-label") == ["burst & <more>"]
+    assert Page(one).all("aria-label") == ["all & \"<sundry>'"]
     for svg in (one, *(swatch_svg(style, "s") for style in figure.legend.values())):
         assert "#000000" not in svg and "#222222" not in svg
     assert "currentColor" in one and "#0072b2" in one
     assert "stroke-dasharray" in swatch_svg(figure.legend["adaptive"], "s")
+
+
+def test_dollars_in_a_label_are_no_formula() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    from routing_gym.reporting.render import panel_svg
+
+    svg = panel_svg(Panel(lambda axes: axes.text(0.5, 0.5, r"a=$\no$"), "for $1 and $2"), "a", "prices")
+    assert r"a=$\no$" in Page(svg).text and "for $1 and $2" in Page(svg).text
+
+
+def test_nothing_that_is_named_is_taken_for_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    monkeypatch.setattr(figures, "figures_of", REAL_FIGURES)
+    scores = {label: luck(2, 4, seed=k) for k, label in enumerate((HOSTILE, "adaptive", "bound"))}
+    part = {"title": "<b>A</b> & B", "note": "<u>note</u>", "axis": "rate_per_s"}
+    results = results_of(tmp_path / "run", scores, HOSTILE, part)
+    written(results, tmp_path)
+    page, text = ((tmp_path / name).read_text(encoding="utf-8") for name in (HTML, MARKDOWN))
+    for tag in ("<i>", "<b>", "<u>"):
+        assert tag not in page and tag not in text
+    for said in (
+        "<title>&lt;b&gt;A&lt;/b&gt; &amp; B</title>",
+        '<th scope="row">random:x=&lt;i&gt;&amp;',
+        'scope="col">Δ to random:x=&lt;i&gt;&amp;',
+        "</svg>random:x=&lt;i&gt;&amp;",
+        'aria-label="&lt;b&gt;A&lt;/b&gt; &amp; B: All 2 conditions, attainment"',
+        'aria-label="Router by condition"',
+    ):
+        assert said in page, said
+    assert text.startswith("# &lt;b>A&lt;/b> & B\n") and "\n&lt;u>note&lt;/u>\n" in text
+    rows = [line for line in text.splitlines() if line.startswith("| random:x=&lt;i>&\"'\\|` |")]
+    assert len(rows) == 3, "over all conditions, and of each"
+
+
+def test_what_stands_in_backticks_is_left_as_it_is() -> None:
+    assert markdown.escaped("a < b, `c < d`, <e> and ` < `") == "a &lt; b, `c < d`, &lt;e> and ` < `"
+
+
+def test_headings_go_down_by_one_level_at_a_time(tmp_path: Path, one_figure: None) -> None:
+    for folder, deepest in ((study(tmp_path / "s", ["a", "b"]), 4), (run(tmp_path / "alone").folder, 3)):
+        report(folder)
+        page = Page((folder / HTML).read_text(encoding="utf-8"))
+        levels = [int(tag[1]) for tag in page.tags if tag in ("h1", "h2", "h3", "h4")]
+        assert levels[0] == 1 and levels.count(1) == 1 and max(levels) == deepest
+        assert {after - before for before, after in pairwise(levels)} <= {-2, -1, 0, 1}
+
+
+def test_all_that_scrolls_or_is_drawn_or_links_to_data_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    (shape,) = a_figure()
+    untitled = replace(shape, name="plain", title="Plain & simple", panels=[Panel(shape.panels[0].draw)])
+    monkeypatch.setattr(figures, "figures_of", lambda *about: [shape, untitled])
+    page, _ = written(run(tmp_path / "run"), tmp_path)
+    title = "Inference cluster: run"
+    named = [value for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
+    assert named == ["A shape: steady", "A shape: burst & <more>", "Plain & simple"]
+    hidden = [tag for tag, name, _ in page.attributes if name == "aria-hidden"]
+    assert len(hidden) == page.tags.count("svg") - len(named) == 4, "the legends'"
+    boxes = [value for tag, name, value in page.attributes if (tag, name) == ("div", "aria-label")]
+    assert [value for value in boxes if value in named] == named
+    assert [value for value in boxes if value not in named] == [
+        f"{title}: All 2 conditions, attainment",
+        f"{title}: How many seeds a difference needs",
+        f"{title}: Each condition: place 0",
+        f"{title}: Each condition: place 1",
+    ]
+    assert page.all("role").count("region") == 4 and page.all("role").count("group") == 3
+    links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "aria-label")]
+    assert links == ["data (CSV): A shape", "data (CSV): Plain & simple"]
+    assert page.all("scope").count("row") == sum(len(table) - 1 for table in page.tables)
 
 
 def test_a_report_of_the_same_results_is_the_same(tmp_path: Path, one_figure: None) -> None:
@@ -152,7 +230,8 @@ def test_the_page_and_markdown_have_the_same_tables(tmp_path: Path) -> None:
     for block in blocks:
         head, rule, *rows = block.splitlines()
         assert rule == "|---|" + "---:|" * (len(table_cells(head)) - 1)
-        tables.append([[cell.strip("*") for cell in table_cells(line)] for line in (head, *rows)])
+        cells = [[html.unescape(cell.strip("*")) for cell in table_cells(line)] for line in (head, *rows)]
+        tables.append(cells)
     assert tables == page.tables
     sheet = headline(results)
     assert tables[0] == [list(sheet.headers), *sheet.rows]
@@ -204,6 +283,36 @@ def test_a_part_without_episodes_yet_says_so(tmp_path: Path) -> None:
     assert "| " not in text
 
 
+def test_scores_that_are_not_normalised_yet_say_what_they_wait_for(tmp_path: Path) -> None:
+    scores = {"random": luck(2, 6) - 0.2, "adaptive": luck(2, 6), "least_queue": luck(2, 6)}
+    part = {"groups": {"documented": ["random", "adaptive"]}}
+    said = "**Scores are normalised when random, the documented routers and the clairvoyant are complete.**"
+    for absent, waits in (("random", True), ("least_queue", False)):
+        missing = frozenset((absent, k, seed) for k in range(2) for seed in range(6))
+        folder = tmp_path / absent
+        _, text = written(results_of(folder, scores, "adaptive", part, without=missing), folder)
+        assert "**Incomplete: 24 of 36" in text and (said in text) == waits
+
+
+def test_what_results_do_not_show_depends_on_what_was_played(tmp_path: Path) -> None:
+    def trace(plan: Any) -> None:
+        # Eight seeds of ten seconds: more than the first trace lasts, and all of the second.
+        for condition, length in zip(plan["run"]["conditions"], (79.0, 80.0), strict=True):
+            condition["labels"] |= {"cutoff_s": 10.0, "trace_s": length}
+
+    results = run(tmp_path / "run", part={"groups": {"trained": ["adaptive"]}})
+    plain = "\n".join(section_lines(run(tmp_path / "plain")))
+    assert "trained networks" not in plain and "trace overlap" not in plain
+    said = "\n".join(section_lines(change_plan(results, trace)))
+    assert "Intervals hold trained networks fixed" in said
+    assert "The seeds' stretches of a trace overlap (place 0), so" in said
+
+
+def section_lines(results: PartResults) -> list[str]:
+    (chapter,) = (one for one in section_of(results).chapters if one.title.startswith("What these results"))
+    return [line for block in chapter.blocks for line in vars(block)["lines"]]
+
+
 def test_few_seeds_and_newer_versions_are_remarked_on(tmp_path: Path) -> None:
     results = run(tmp_path / "run", seeds=FEW_SEEDS - 1)
     results = change_plan(results, lambda plan: plan["versions"].update({"routing-gym": "99.1"}))
@@ -223,13 +332,14 @@ def test_what_cannot_be_normalised_is_listed_with_its_reason(tmp_path: Path) -> 
 
 
 def test_the_selection_is_shown_with_its_seeds(tmp_path: Path) -> None:
-    run(tmp_path / "part", part={"title": "A part"})
+    run(tmp_path / "part", part={"title": "A part", "candidates": ["adaptive", "least_queue"]})
     scores = {"adaptive": luck(2, 3), "least_queue": luck(2, 3) - 0.1}
-    results_of(tmp_path / "part" / "selection", scores)
+    results_of(tmp_path / "part" / "selection", scores, first=10_000)
     report(tmp_path / "part")
     text = (tmp_path / "part" / MARKDOWN).read_text(encoding="utf-8")
     chapter = text.partition("## Selection")[2].partition("##")[0]
     assert "| candidate | mean % | chosen |" in chapter and chapter.count("✓") == 1
+    assert "seeds: 3 (10000–10002; development)" in chapter
     assert text.startswith("# A part\n")
 
 
@@ -298,6 +408,35 @@ def test_a_page_without_its_markers_is_refused(page: str) -> None:
         markdown.place(page, "x", "text")
 
 
+@pytest.mark.parametrize("named", ["shape", "shade"])
+def test_a_page_of_docs_has_the_pictures_that_a_part_names(
+    tmp_path: Path, one_figure: None, named: str
+) -> None:
+    folder, page = tmp_path / "s", tmp_path / "docs.md"
+    run(folder / "one", part={"pictures": [named]})
+    report(folder)
+    page.write_text("<!-- study x -->\n<!-- end of study x -->\n", encoding="utf-8")
+    if named == "shape":
+        write_docs(page, "x", folder)
+        assert "![A shape](x_one-shape.png)" in page.read_text(encoding="utf-8")
+        picture = folder / FIGURES / "one-shape.png"
+        assert (tmp_path / "x_one-shape.png").read_bytes() == picture.read_bytes()
+    else:
+        with pytest.raises(ResultsError, match=r"^one: pictures: shade: must be of its figures: shape$"):
+            write_docs(page, "x", folder)
+
+
+def test_without_matplotlib_a_page_of_docs_has_no_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide_matplotlib(monkeypatch)
+    folder, page = tmp_path / "s", tmp_path / "docs.md"
+    run(folder / "one", part={"pictures": ["shape"]})
+    page.write_text("<!-- study x -->\n<!-- end of study x -->\n", encoding="utf-8")
+    write_docs(page, "x", folder)
+    assert "| least_queue ★ |" in page.read_text(encoding="utf-8")
+
+
 # The command
 
 
@@ -320,6 +459,16 @@ def test_the_command_reports_the_parts_that_are_asked_for(tmp_path: Path, typed:
     text = (tmp_path / "out" / MARKDOWN).read_text(encoding="utf-8")
     assert "Part b" in text and "Part a" not in text
     assert "error: --parts c: must be of a, b" in typed(folder, "--parts", "c")
+
+
+@pytest.mark.parametrize("parts", [3, [3], "ab"])
+def test_parts_that_are_no_list_of_names_are_refused(
+    tmp_path: Path, typed: Callable[..., str], parts: Any
+) -> None:
+    folder = study(tmp_path / "s", ["a"])
+    (folder / "study.yaml").write_text(yaml.safe_dump({"parts": parts}), encoding="utf-8")
+    said = " ".join(typed(folder).split())
+    assert f"study.yaml: parts = {parts!r}: must be a list of names" in said
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path, typed: Callable[..., str]) -> None:

@@ -261,6 +261,7 @@ def test_one_seed_has_no_band() -> None:
     params = varied("adaptive", "c", 0.0, 0.1, 0.2)
     figure = named(made({label: [[0.5]] for label in params}, params=params))
     assert [row[4:7] for row in figure.rows] == [(50.0, None, None)] * 3
+    assert "of 1 seed, and so without a band" in figure.caption
     assert list(drawn(figure.panels[0]).get_lines()[0].get_ydata()) == [50.0] * 3
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("pyarrow", reason="needs the extra `studies`")
 pytest.importorskip("joblib", reason="needs the extra `studies`")
@@ -59,6 +60,47 @@ def test_what_a_lost_worker_had_in_hand_is_played_again(tmp_path: Path) -> None:
     rows = rows_of(shards, TWO, Dying(count, "adaptive", LOSSES - 1), tmp_path / "two")
     assert len(list(count.iterdir())) == LOSSES - 1
     assert rows == alone
+
+
+def test_a_shard_that_always_loses_its_worker_does_not_keep_others_waiting(tmp_path: Path) -> None:
+    """It is the first: what goes before it is played again at most a few times."""
+    shards = some_shards(40)
+    finished = set()
+    with pytest.raises(ResultsError, match=rf"lost {LOSSES} times in a row with \d+ shards left"):
+        for number, _ in TWO.play(Dying(tmp_path, "round_robin", 99), shards, range(len(shards))):  # type: ignore[arg-type]
+            finished.add(number)
+    assert finished == {n for n in range(len(shards)) if shards.group(n).routers[0].label == "adaptive"}
+    assert len(list(tmp_path.iterdir())) <= 3 * LOSSES
+
+
+@pytest.mark.parametrize("moment", ["first", "later"])
+def test_an_interrupt_ends_a_study_and_its_workers(moment: str, tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole group of processes; workers leave it to the command, and print nothing."""
+    slow = {"documented": ["adaptive"], "yardsticks": ["clairvoyant"]}
+    parts = {"a": cluster_part(fields={}, routers=slow)}
+    (tmp_path / "long.yaml").write_text(yaml.safe_dump({"title": "Long", "parts": parts}), encoding="utf-8")
+    command = [sys.executable, "-m", "routing_gym.cli", "study", "long.yaml", "--workers", "2"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        least = 1 if moment == "later" else 0
+        deadline = time.monotonic() + 120.0
+        while not (tmp_path / "results/long/a/config.yaml").is_file() or (
+            len(list(tmp_path.rglob("*.parquet"))) < least
+        ):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.3)  # workers start, or play
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.startswith("interrupted; finished shards are in results/long") and err.count("\n") == 1
+    assert "Traceback" not in out
 
 
 def test_a_shard_that_always_loses_its_worker_ends_the_study(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,19 @@ from rich.console import Console
 pytest.importorskip("pyarrow", reason="needs the extra `studies`")
 pytest.importorskip("joblib", reason="needs the extra `studies`")
 
-from routing_gym.common.config import ConfigError
+from routing_gym.common.config import ConfigError, validate
 from routing_gym.evaluation.compare import compare
 from routing_gym.evaluation.results import ResultsError, read_episodes, read_plan
-from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, VALIDATION_SEEDS, make_jobs
+from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, VALIDATION_SEEDS, Router, make_jobs
 from routing_gym.studies import run as module
 from routing_gym.studies import sizes
+from routing_gym.studies.config import Study
 from routing_gym.studies.engines import Engine
 from routing_gym.studies.results import KEY, read_part, read_parts
+from routing_gym.studies.shards import Player
 from routing_gym.studies.storage import rows_in, shard_files
 from tests.evaluation.runs import assert_same_metrics, hide_matplotlib
-from tests.studies.runs import cloud_edge_part, cluster_part, played, study_of, table_of
+from tests.studies.runs import cloud_edge_part, cluster_part, played, some_shards, study_of, table_of
 
 CHOSEN = {"candidates": [{"adaptive": {"c": [0.0, 0.35, 2.0]}}], "reference": None}
 STUDY = study_of(a=cluster_part(), b=cloud_edge_part())
@@ -204,6 +207,21 @@ def test_a_study_begun_by_another_version_is_not_gone_on_with(whole: Path, tmp_p
         played(study_of(a=cluster_part()), tmp_path, seeds="1")
 
 
+def test_a_part_with_a_selection_is_not_gone_on_with_as_another_run(tmp_path: Path) -> None:
+    played(study_of(a=cluster_part(**CHOSEN)), tmp_path, seeds="1")
+    more = {"documented": ["round_robin", "least_queue"]}
+    with pytest.raises(ResultsError, match="routers"):
+        played(study_of(a=cluster_part(**CHOSEN, routers=more)), tmp_path, seeds="1")
+
+
+def test_a_selection_of_an_earlier_run_is_none_of_this_one(tmp_path: Path) -> None:
+    """What it chose may be named as the reference afterwards: the same run, but nothing was chosen in it."""
+    (first,) = played(study_of(a=cluster_part(**CHOSEN)), tmp_path, seeds="1")
+    assert first.selection is not None
+    (again,) = played(study_of(a=cluster_part(reference=first.reference)), tmp_path, seeds="1")
+    assert again.selection is None and again.plan["run"] == first.plan["run"]
+
+
 def test_overwriting_throws_away_a_study_and_nothing_else(tmp_path: Path) -> None:
     played(study_of(a=cluster_part(**CHOSEN)), tmp_path, seeds="2")
     (tmp_path / "a" / "notes.txt").write_text("mine", encoding="utf-8")
@@ -308,15 +326,57 @@ def test_a_selection_that_was_interrupted_chooses_what_it_would_have(
         (cluster_part(reference="nobody"), "nobody"),
         (cluster_part(reference="cloud_edge/greedy"), "is one of cloud_edge, not of cluster"),
         (cluster_part(conditions={"rate_per_s": [100, 100]}), "is listed twice"),
-        (cluster_part(axis="lod"), r"axis = 'lod': must be one of load, rate_per_s, replicas"),
+        (cluster_part(axis="lod"), r"axis = 'lod': must be a number, load, rate_per_s, replicas"),
         (cluster_part(conditions={"replicsa": [2]}), "replicsa is not a field"),
         (cluster_part(routers={"fixed": ["adaptive:c=much"]}), "c"),
+        (cluster_part(reference="adaptive,random"), "reference = 'adaptive,random': must be one router"),
+        (cluster_part(candidates=["adaptive"]), "reference = 'adaptive': the candidates choose it"),
+        (cluster_part(published={"adptive": 0.7}), r"published\.adptive: does not play"),
+        (cluster_part(routers={"fixed": ["bound"]}), "fixed: bound is a yardstick, not a router"),
+        (cluster_part(routers={"yardsticks": ["random"]}), "yardsticks: random is a router, not a yardstick"),
+        (cluster_part(candidates=["bound"], reference=None), "bound is a yardstick, not a router"),
+        (cluster_part(gap=True), "gap = true: is of cloud_edge"),
+        (
+            cluster_part(conditions={"scenario": ["steady"]}, axis="scenario"),
+            "axis = 'scenario': must be a number",
+        ),
     ],
 )
 def test_errors_name_what_is_wrong(part: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         played(study_of(a=cluster_part(), z=part), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../up", "", ".", "a/b", "selection", "shards", "figures"])
+def test_a_part_is_named_as_a_folder_can_be(name: str) -> None:
+    with pytest.raises(ConfigError, match="is the name of a folder"):
+        validate(Study, {"title": "Short", "parts": {name: cluster_part()}})
+
+
+def test_a_key_that_stands_twice_is_not_overlooked(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("title: One\nparts: {}\ntitle: Two\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="'title' stands twice"):
+        Study.create(file)
+
+
+def test_two_at_once_end_with_the_same(whole: Path, tmp_path: Path) -> None:
+    """Both play everything, and neither spoils what the other has written."""
+    with ThreadPoolExecutor(2) as pool:
+        for one in [pool.submit(played, STUDY, tmp_path) for _ in range(2)]:
+            one.result()
+    assert_whole(tmp_path, whole)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_weights_that_have_changed_are_noticed_where_they_are_played(tmp_path: Path) -> None:
+    jobs = some_shards().jobs(0)
+    player = Player(False, False, (), (), fingerprints=(("weights", "of the beginning"),))
+    assert player(jobs)  # a router without files has none to differ
+    learned = [job._replace(router=Router("mine", "cluster/learned", {})) for job in jobs]
+    with pytest.raises(ResultsError, match="the files of mine are others than where this was begun"):
+        player(learned)
 
 
 def test_a_study_tells_its_parts_in_its_own_order(tmp_path: Path) -> None:
