@@ -45,8 +45,8 @@ def test_a_study_is_played_and_reported(run: Run) -> None:  # noqa: F811
     assert page.startswith("# Results\n\nBefore.\n\n<!-- study mine -->\n\nWhether it works.")
     assert page.endswith("<!-- end of study mine -->\n\nAfter.\n")
     assert "stale" not in page and "Another." in page and "| round_robin" in page
-    assert page.count("![") == 1 and "](mine_a-rank.png)" in page
-    assert Path("mine_a-rank.png").read_bytes() == (out / "figures" / "a-rank.png").read_bytes()
+    assert page.count("![") == 1 and "](page/mine_a-rank.png)" in page
+    assert Path("page/mine_a-rank.png").read_bytes() == (out / "figures" / "a-rank.png").read_bytes()
 
     again = run(*TYPED, "--docs", "page.md")
     assert again.status == 0, again.err

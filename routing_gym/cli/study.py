@@ -47,7 +47,7 @@ def study(
     ] = False,
     docs: Annotated[
         Path | None,
-        typer.Option(help="Page to write the results into, between its markers; pictures go beside it."),
+        typer.Option(help="Page to write the results into, between its markers, and its pictures."),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Throw away what --out holds of these parts.")

@@ -123,7 +123,9 @@ def write_report(
 
 
 def write_docs(page: Path, name: str, out: Path) -> None:
-    """Put what a study came out with into a page of docs, between its markers, and its pictures beside it.
+    """Put what a study came out with into a page of docs, between its markers.
+
+    Its pictures go into a folder of the page's name beside it.
 
     Args:
         page: with the markers `<!-- study NAME -->` and `<!-- end of study NAME -->`.
@@ -141,7 +143,8 @@ def write_docs(page: Path, name: str, out: Path) -> None:
         for figure in part.part.get("pictures", ()):
             picture = out / FIGURES / f"{prefix}{slug(figure)}.png"
             if picture.is_file():
-                pictures[picture.stem] = Path(f"{name}_{picture.name}")
+                pictures[picture.stem] = Path(page.stem) / f"{name}_{picture.name}"
+                (page.parent / page.stem).mkdir(exist_ok=True)
                 shutil.copyfile(picture, page.parent / pictures[picture.stem])
             elif importlib.util.find_spec("matplotlib") is not None:
                 there = sorted((out / FIGURES).glob(f"{prefix}*.png"))

@@ -418,9 +418,9 @@ def test_a_page_of_docs_has_the_pictures_that_a_part_names(
     page.write_text("<!-- study x -->\n<!-- end of study x -->\n", encoding="utf-8")
     if named == "shape":
         write_docs(page, "x", folder)
-        assert "![A shape](x_one-shape.png)" in page.read_text(encoding="utf-8")
+        assert "![A shape](docs/x_one-shape.png)" in page.read_text(encoding="utf-8")
         picture = folder / FIGURES / "one-shape.png"
-        assert (tmp_path / "x_one-shape.png").read_bytes() == picture.read_bytes()
+        assert (tmp_path / "docs" / "x_one-shape.png").read_bytes() == picture.read_bytes()
     else:
         with pytest.raises(ResultsError, match=r"^one: pictures: shade: must be of its figures: shape$"):
             write_docs(page, "x", folder)
