@@ -30,7 +30,7 @@ QUARTILES = (0.5, 0.25, 0.75)
 
 MOST_PANELS = 6
 # Of the largest to the least value from which an axis is logarithmic.
-WIDE = 8.0
+WIDE = 5.0
 P99 = "p99_all_ms"
 AXES = {
     "load": "load ρ",

@@ -18,6 +18,8 @@ from routing_gym.studies.results import read_part
 from tests.evaluation.runs import condition, plan_of, router
 from tests.reporting.runs import a_figure
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib", reason="needs the extra `plots`")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, to drive a browser")
 

@@ -87,22 +87,26 @@ PLAYER = Player(curves=False, gap=False, versions=(), files=())
 
 @dataclass(frozen=True)
 class Dying:
-    """A player whose process dies the first times that it plays a router.
+    """A player whose process dies the first times that it plays a shard that begins with a router and a seed.
 
     Attributes:
         folder: where it keeps count.
         router: the label.
         times: how often.
+        seed: of the first episode, under the first condition; None is any.
     """
 
     folder: Path
     router: str
     times: int
+    seed: int | None = None
 
     def __call__(self, jobs: Sequence[Job]) -> bytes:
         """Die, or play."""
         deaths = len(list(self.folder.iterdir()))
-        if jobs[0].router.label == self.router and deaths < self.times:
+        first = jobs[0]
+        meant = self.seed is None or (first.seed, first.condition.name) == (self.seed, "two")
+        if first.router.label == self.router and meant and deaths < self.times:
             (self.folder / f"{deaths}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return PLAYER(jobs)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `studies`")
 pytest.importorskip("joblib", reason="needs the extra `studies`")
 
 from routing_gym.evaluation.results import ResultsError
+from routing_gym.studies import shards as shards_module
 from routing_gym.studies.engines import LOSSES, Engine
 from routing_gym.studies.shards import Player, Shards
 from routing_gym.studies.storage import write_shard
@@ -62,17 +64,24 @@ def test_what_a_lost_worker_had_in_hand_is_played_again(tmp_path: Path) -> None:
     assert rows == alone
 
 
-def test_a_shard_that_always_loses_its_worker_does_not_keep_others_waiting(tmp_path: Path) -> None:
-    """It is the first: what goes before it is played again at most a few times."""
-    shards = some_shards(40)
+@pytest.mark.slow
+def test_a_shard_that_always_loses_its_worker_does_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the first of 40; only one that is played beside it again and again is lost with it."""
+    monkeypatch.setattr(shards_module, "ROWS", 8)
+    shards = some_shards(80)
+    dying = Dying(tmp_path, "round_robin", 99, seed=shards.jobs(0)[0].seed)
+    assert len(shards) == 40 and shards.jobs(0)[0].condition.name == "two"
     finished = set()
-    with pytest.raises(ResultsError, match=rf"lost {LOSSES} times in a row with \d+ shards left"):
-        for number, _ in TWO.play(Dying(tmp_path, "round_robin", 99), shards, range(len(shards))):  # type: ignore[arg-type]
+    with pytest.raises(ResultsError, match=rf"lost {LOSSES} times in a row with [1-4] shards left"):
+        for number, _ in TWO.play(dying, shards, range(len(shards))):  # type: ignore[arg-type]
             finished.add(number)
-    assert finished == {n for n in range(len(shards)) if shards.group(n).routers[0].label == "adaptive"}
-    assert len(list(tmp_path.iterdir())) <= 3 * LOSSES
+    assert 0 not in finished and len(finished) >= 36
+    assert len(list(tmp_path.iterdir())) <= 4 * LOSSES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["first", "later"])
 def test_an_interrupt_ends_a_study_and_its_workers(moment: str, tmp_path: Path) -> None:
     """Ctrl-C goes to the whole group of processes; workers leave it to the command, and print nothing."""
@@ -80,13 +89,9 @@ def test_an_interrupt_ends_a_study_and_its_workers(moment: str, tmp_path: Path) 
     parts = {"a": cluster_part(fields={}, routers=slow)}
     (tmp_path / "long.yaml").write_text(yaml.safe_dump({"title": "Long", "parts": parts}), encoding="utf-8")
     command = [sys.executable, "-m", "routing_gym.cli", "study", "long.yaml", "--workers", "2"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, cwd=tmp_path, start_new_session=True, preexec_fn=_heed_interrupts, **pipes
     ) as process:
         least = 1 if moment == "later" else 0
         deadline = time.monotonic() + 120.0
@@ -167,6 +172,12 @@ def _players() -> list[int]:
     return found
 
 
+def _heed_interrupts() -> None:
+    """Do so even where these tests run in the background of a shell, which ignores them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.slow
 def test_workers_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
     """Otherwise they would go on for nobody, and slow down the one that goes on."""
     if not Path("/proc").is_dir():

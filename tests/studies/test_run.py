@@ -166,7 +166,8 @@ def test_a_damaged_or_missing_shard_is_played_again(
     assert_whole(tmp_path, whole)
 
 
-@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 3])
 def test_a_killed_study_goes_on(shards: int, whole: Path, tmp_path: Path) -> None:
     """Killed with no warning while two workers play, once so many shards are on disk."""
     parts = {name: part.model_dump(mode="json") for name, part in STUDY.parts.items()}
@@ -293,6 +294,7 @@ def test_what_is_reported_is_never_of_seeds_that_something_was_chosen_by(seeds: 
         study_of(a=cluster_part(seeds=seeds))
 
 
+@pytest.mark.slow
 def test_a_selection_that_was_interrupted_chooses_what_it_would_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +363,7 @@ def test_a_key_that_stands_twice_is_not_overlooked(tmp_path: Path) -> None:
         Study.create(file)
 
 
+@pytest.mark.slow
 def test_two_at_once_end_with_the_same(whole: Path, tmp_path: Path) -> None:
     """Both play everything, and neither spoils what the other has written."""
     with ThreadPoolExecutor(2) as pool:
