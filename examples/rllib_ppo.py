@@ -100,7 +100,11 @@ def main() -> None:
 
     logging.getLogger("ray.rllib").setLevel(logging.ERROR)  # RLlib tells that its API is new
     ray.init(
-        num_cpus=args.runners + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+        "local",
+        num_cpus=args.runners + 1,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
     )
     register_env("cluster", make_env)
     layers = DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh", vf_share_layers=False)
