@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from routing_gym.policy import Policy
 
 Words = NDArray[np.uint64]
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -32,3 +35,25 @@ def uniform(state: Words) -> tuple[Words, NDArray[np.float64]]:
 def seeded(seeds: Sequence[int]) -> Words:
     """Return the state of rows with these seeds, hashed: rows a step apart would share their draws."""
     return splitmix64(np.array([seed % 2**64 for seed in seeds], np.uint64))[1]
+
+
+class SeededPolicy(Policy):
+    """Base of routers with a SplitMix64 word per row.
+
+    Attributes:
+        seed: of rows that were given no state by `initial_state`; row i gets seed + i.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        """Set the seed of rows without a state."""
+        self.seed = seed
+
+    def initial_state(self, seeds: Sequence[int]) -> Words:
+        """Return the state of rows with these seeds; see `seeded`."""
+        return seeded(seeds)
+
+    def words(self, state: Any, shape: tuple[int, ...]) -> Words:
+        """Return the words of rows of this shape, which is that of `predict`'s leading axes."""
+        if state is None:
+            state = self.initial_state(range(self.seed, self.seed + int(np.prod(shape))))
+        return np.asarray(state, np.uint64).reshape(shape)

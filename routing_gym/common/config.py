@@ -55,15 +55,16 @@ def config_names(family: str) -> list[str]:
 class _Loader(yaml.SafeLoader):
     """Refuses a key that stands twice, of which YAML silently takes the last."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    "a mapping", node.start_mark, f"{key.value!r} stands twice", key.start_mark
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(
+                    "in a mapping", node.start_mark, f"{key.value!r} stands twice", key.start_mark
                 )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+            seen.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
+        return node
 
 
 def load_yaml(family: str, name: str | Path) -> dict[str, Any]:

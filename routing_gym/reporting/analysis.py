@@ -128,7 +128,7 @@ def analyse(results: PartResults) -> Analysis:
     """
     check(results)
     show, labels = results.show, results.routers
-    played = np.isfinite(results.scores("seed"))
+    played = results.played()
     scores = results.scores(show.score)
     begun = np.asarray(played.any(axis=(1, 2)))
     places = np.flatnonzero(played[begun].all(axis=(0, 2)))
@@ -180,7 +180,7 @@ def check(results: PartResults) -> None:
         scores = results.scores(results.show.score)
     except KeyError as error:
         raise ResultsError(f"{episodes}: has an episode of {error}, which {file} does not list") from error
-    if not np.isfinite(scores).any() and np.isfinite(results.scores("seed")).any():
+    if not np.isfinite(scores).any() and results.played().any():
         raise ResultsError(f"{episodes}: no episode has {results.show.score}; {_made(plan)}")
 
 

@@ -13,7 +13,18 @@ from routing_gym.evaluation.drawing import YARDSTICK, log_ticks
 from routing_gym.evaluation.statistics import Estimate
 from routing_gym.reporting.common_figures import SCORE
 from routing_gym.reporting.figure import Figure
-from routing_gym.reporting.view import View, called, cells, identifying, interval, key_of, panel, short_names
+from routing_gym.reporting.view import (
+    View,
+    called,
+    cells,
+    identifying,
+    interval,
+    key_of,
+    panel,
+    short_names,
+    wide,
+)
+from routing_gym.studies.config import is_number
 
 Floats = NDArray[np.float64]
 # A router's estimates, beside where they lie on the axis.
@@ -29,8 +40,6 @@ ALIKE = 1e-9
 QUARTILES = (0.5, 0.25, 0.75)
 
 MOST_PANELS = 6
-# Of the largest to the least value from which an axis is logarithmic.
-WIDE = 5.0
 P99 = "p99_all_ms"
 AXES = {
     "load": "load ρ",
@@ -159,7 +168,7 @@ def against(view: View) -> Figure | None:
     axis: str = results.part.get("axis") or ""
     conditions = results.conditions
     across = [condition["labels"].get(axis) for condition in conditions]
-    numbers = [value for value in across if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    numbers = [value for value in across if is_number(value)]
     if len(numbers) < len(across) or len(set(numbers)) < 2:
         return None
     rates = len({condition["labels"].get("rate_per_s") for condition in conditions}) > 1
@@ -286,7 +295,7 @@ def _draw_lines(
         if ends:
             axes.plot(*zip(*ends, strict=True), "^", ms=6, color=styles[label]["color"])
     first, last = ticks[0], ticks[-1]
-    if first > 0.0 and last >= WIDE * first:
+    if wide(ticks):
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
         axes.set_xticks([], minor=True)

@@ -14,11 +14,9 @@ from routing_gym.reporting.analysis import analyse, over_conditions
 from routing_gym.reporting.common_figures import SCORE
 from routing_gym.reporting.figure import Figure, Panel
 from routing_gym.reporting.sweeps import Sweep, sweeps
-from routing_gym.reporting.view import View, cells, panel
+from routing_gym.reporting.view import View, cells, panel, wide
 
 MOST_PANELS = 8
-# Of the largest to the least value from which an axis is logarithmic.
-WIDE = 10.0
 # Of the largest to the least decision time from which it is drawn: less may be the machine's unrest.
 SLOWER = 2.0
 DECISION = "decision_ms_median"
@@ -189,7 +187,7 @@ def _draw_times(axes: Any, curves: Sequence[Curve], parameter: str) -> None:
     for curve in curves:
         _draw_line(axes, curve, curve.times)
     times = [time for curve in curves for time in curve.times.values()]
-    if _wide(times):
+    if wide(times):
         axes.set_yscale("log")
         log_ticks(axes.yaxis)
     else:
@@ -204,13 +202,9 @@ def _draw_line(axes: Any, curve: Curve, line: Mapping[float, float]) -> None:
 
 
 def _label(axes: Any, curves: Sequence[Curve], parameter: str, title: str) -> None:
-    if _wide([value for curve in curves for value in curve.estimates]):
+    if wide([value for curve in curves for value in curve.estimates]):
         axes.set_xscale("log")
         log_ticks(axes.xaxis)
     axes.set_xlabel(parameter, fontsize=9)
     axes.set_ylabel(title, fontsize=9)
     axes.tick_params(labelsize=8.5)
-
-
-def _wide(values: Sequence[float]) -> bool:
-    return min(values) > 0.0 and max(values) >= WIDE * min(values)

@@ -23,6 +23,8 @@ Condition = Mapping[str, Any]
 
 # More lines than this in one panel cannot be told apart.
 MOST_LINES = 12
+# Of the largest to the least value from which an axis is logarithmic.
+WIDE = 5.0
 # What follows from other fields, and tells conditions apart only where nothing else does.
 DERIVED = ("load", "cutoff_s", "trace_s")
 WORDS = {
@@ -193,6 +195,11 @@ def called(condition: Condition, names: Sequence[str]) -> str:
 def spread(count: int, most: int) -> list[int]:
     """Return indices of at most so many of `count` things, evenly spread, the first and last among them."""
     return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most)).tolist()})
+
+
+def wide(values: Sequence[float]) -> bool:
+    """Return whether values (n,) span so much that an axis of them is logarithmic."""
+    return min(values) > 0.0 and max(values) >= WIDE * min(values)
 
 
 def _keys(conditions: Sequence[Condition], names: Sequence[str]) -> set[tuple[str, ...]]:

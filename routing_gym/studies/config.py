@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -41,7 +41,6 @@ Entry = Annotated[
     Annotated[str, Tag("router")] | Annotated[dict[str, Grid], Tag("grid")], Discriminator(_kind_of)
 ]
 Entries = tuple[Entry, ...]
-AnyPart = TypeVar("AnyPart", bound="Part")
 
 
 def expand(entry: Entry, family: str) -> list[Router]:
@@ -269,7 +268,7 @@ class Study(FrozenModel):
         return validate(cls, load_yaml("studies", name))
 
 
-def choose_parts(parts: Mapping[str, AnyPart], names: Sequence[str] | None) -> dict[str, AnyPart]:
+def choose_parts(parts: Mapping[str, Part], names: Sequence[str] | None) -> dict[str, Part]:
     """Return the parts of these names; all of None.
 
     Raises:

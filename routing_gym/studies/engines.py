@@ -12,13 +12,13 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from routing_gym.evaluation.results import ResultsError
-from routing_gym.evaluation.runner import interrupts_ignored
-from routing_gym.studies.shards import Player, Shards
+from routing_gym.evaluation.runner import Job, interrupts_ignored
+from routing_gym.studies.shards import Shards
 
 # How often in a row workers may be lost before it is taken for the shard's fault.
 LOSSES = 3
@@ -26,6 +26,8 @@ LOSSES = 3
 AHEAD = 2
 
 Played = Iterator[tuple[int, bytes]]
+# Plays the episodes of a shard; `shards.Player` is the one that studies have.
+Play = Callable[[Sequence[Job]], bytes]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Engine:
     workers: int = 1
     address: str | None = None
 
-    def play(self, player: Player, shards: Shards, numbers: Iterable[int]) -> Played:
+    def play(self, player: Play, shards: Shards, numbers: Iterable[int]) -> Played:
         """Play shards.
 
         Args:
@@ -89,7 +91,7 @@ def _import_ray() -> Any:
     return ray
 
 
-def _joblib(player: Player, shards: Shards, left: dict[int, None], workers: int) -> Played:
+def _joblib(player: Play, shards: Shards, left: dict[int, None], workers: int) -> Played:
     joblib = _import_joblib()
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -118,7 +120,7 @@ def _joblib(player: Player, shards: Shards, left: dict[int, None], workers: int)
                 raise ResultsError(_lost(f" with {len(left)} shards left")) from error
 
 
-def _play_shard(player: Player, number: int, jobs: Any) -> tuple[int, bytes]:
+def _play_shard(player: Play, number: int, jobs: Sequence[Job]) -> tuple[int, bytes]:
     return number, player(jobs)
 
 
@@ -142,7 +144,7 @@ def _lost(more: str) -> str:
     )
 
 
-def _ray(player: Player, shards: Shards, numbers: Iterator[int], workers: int, address: str | None) -> Played:
+def _ray(player: Play, shards: Shards, numbers: Iterator[int], workers: int, address: str | None) -> Played:
     ray = _import_ray()
     # A process that asks for no accelerator keeps what it would see of them.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,7 +124,7 @@ class PartResults:
                     index = tuple(place[row[key]] for place, key in zip(places, KEY, strict=True))
                     values[index] = np.nan if row.get(metric) is None else row[metric]
             return values
-        table = read_table(self._files, [*KEY, metric])
+        table = read_table(self._files, list(dict.fromkeys([*KEY, metric])))
         if metric not in table.column_names:
             return values
         index = tuple(
@@ -177,18 +177,13 @@ class PartResults:
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
+    def played(self) -> NDArray[np.bool_]:
+        """Return which episodes are there (routers, conditions, seeds)."""
+        return np.isfinite(self.scores("seed"))
+
     def complete(self) -> bool:
         """Return whether every episode is there."""
-        count = sum(1 for _ in self._keys())
-        return count == len(self.routers) * len(self.conditions) * len(self.seeds)
-
-    def _keys(self) -> Iterator[tuple[Any, ...]]:
-        if self._files:
-            table = read_table(self._files, KEY)
-            yield from zip(*(table[key].to_pylist() for key in KEY), strict=True)
-        else:
-            for rows in self._by_condition.values():
-                yield from (tuple(row[key] for key in KEY) for row in rows)
+        return bool(self.played().all())
 
 
 def read_part(folder: Path) -> PartResults:

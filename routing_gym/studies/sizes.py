@@ -140,10 +140,10 @@ def duration(seconds: float) -> str:
     """Return a time as people say it."""
     if seconds < 90.0:
         return f"{math.ceil(seconds)} s"
-    for unit, length, limit in (("min", 60.0, 90.0), ("h", 3600.0, 48.0), ("days", 86400.0, math.inf)):
+    for unit, length, limit in (("min", 60.0, 90.0), ("h", 3600.0, 48.0)):
         if seconds / length < limit:
             return f"{seconds / length:.0f} {unit}"
-    raise AssertionError("unreachable")
+    return f"{seconds / 86400.0:.0f} days"
 
 
 def volume(size: float) -> str:

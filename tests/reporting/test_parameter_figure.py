@@ -201,8 +201,8 @@ def test_less_is_better_of_batches_and_settings_of_the_same_router_are_no_others
     assert "best other router: local_search" in figure.legend
 
 
-@pytest.mark.parametrize(("values", "scale"), [((5, 20, 50), "log"), ((6, 20, 50), "linear")])
-def test_an_axis_is_logarithmic_from_a_tenfold_on(values: tuple[int, ...], scale: str) -> None:
+@pytest.mark.parametrize(("values", "scale"), [((10, 20, 50), "log"), ((11, 20, 50), "linear")])
+def test_an_axis_is_logarithmic_from_a_fivefold_on(values: tuple[int, ...], scale: str) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra `plots`")
     figure = named(results_of(varied("cema", "population", *values), family="cloud_edge"))
     assert drawn(figure.panels[0]).get_xscale() == scale

@@ -19,7 +19,7 @@ pytest.importorskip("joblib", reason="needs the extra `studies`")
 
 from routing_gym.evaluation.results import ResultsError
 from routing_gym.studies import shards as shards_module
-from routing_gym.studies.engines import LOSSES, Engine
+from routing_gym.studies.engines import LOSSES, Engine, Play
 from routing_gym.studies.shards import Player, Shards
 from routing_gym.studies.storage import write_shard
 from tests.studies.runs import (
@@ -36,10 +36,10 @@ from tests.studies.runs import (
 TWO = Engine("joblib", 2)
 
 
-def rows_of(shards: Shards, engine: Engine, player: Player | Dying, folder: Path) -> list[dict[str, object]]:
+def rows_of(shards: Shards, engine: Engine, player: Play, folder: Path) -> list[dict[str, object]]:
     """Return the episodes of all shards, each of which is played once."""
     numbers = range(len(shards))
-    found = list(engine.play(player, shards, numbers))  # type: ignore[arg-type]
+    found = list(engine.play(player, shards, numbers))
     assert sorted(number for number, _ in found) == list(numbers)
     for number, data in found:
         write_shard(folder / "shards" / "0000" / f"{number:08d}.parquet", data)
@@ -75,7 +75,7 @@ def test_a_shard_that_always_loses_its_worker_does_not_keep_others_waiting(
     assert len(shards) == 40 and shards.jobs(0)[0].condition.name == "two"
     finished = set()
     with pytest.raises(ResultsError, match=rf"lost {LOSSES} times in a row with [1-4] shards left"):
-        for number, _ in TWO.play(dying, shards, range(len(shards))):  # type: ignore[arg-type]
+        for number, _ in TWO.play(dying, shards, range(len(shards))):
             finished.add(number)
     assert 0 not in finished and len(finished) >= 36
     assert len(list(tmp_path.iterdir())) <= 4 * LOSSES
@@ -112,7 +112,7 @@ def test_a_shard_that_always_loses_its_worker_ends_the_study(tmp_path: Path) -> 
     shards = some_shards()
     finished = []
     with pytest.raises(ResultsError, match=rf"lost {LOSSES} times in a row.*the same command goes on"):
-        for number, _ in TWO.play(Dying(tmp_path, "adaptive", 99), shards, range(len(shards))):  # type: ignore[arg-type]
+        for number, _ in TWO.play(Dying(tmp_path, "adaptive", 99), shards, range(len(shards))):
             finished.append(number)
     assert len(set(finished)) == len(finished) < len(shards)
     assert {shards.group(number).routers[0].label for number in finished} <= {"round_robin"}

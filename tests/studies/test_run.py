@@ -21,7 +21,7 @@ from rich.console import Console
 pytest.importorskip("pyarrow", reason="needs the extra `studies`")
 pytest.importorskip("joblib", reason="needs the extra `studies`")
 
-from routing_gym.common.config import ConfigError, validate
+from routing_gym.common.config import ConfigError, load_yaml, validate
 from routing_gym.evaluation.compare import compare
 from routing_gym.evaluation.results import ResultsError, read_episodes, read_plan
 from routing_gym.evaluation.runner import DEVELOPMENT_SEEDS, VALIDATION_SEEDS, Router, make_jobs
@@ -361,6 +361,10 @@ def test_a_key_that_stands_twice_is_not_overlooked(tmp_path: Path) -> None:
     file.write_text("title: One\nparts: {}\ntitle: Two\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="'title' stands twice"):
         Study.create(file)
+    # What a merge brings may be laid over, at any depth, and merged again.
+    text = "a: {b: &b {x: 1, y: 1}, c: &c {<<: *b, y: 2}}\nd: {<<: *c, x: 3}\n"
+    file.write_text(text, encoding="utf-8")
+    assert load_yaml("studies", file) == yaml.safe_load(text)
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="needs the extra `studies`")
+pytest.importorskip("pyarrow", reason="needs the extra `studies`")
 
-from routing_gym.evaluation.runner import Job, Result  # noqa: E402
-from routing_gym.studies import storage  # noqa: E402
-from routing_gym.studies.storage import (  # noqa: E402
+from routing_gym.evaluation.runner import Job, Result
+from routing_gym.studies import storage
+from routing_gym.studies.storage import (
     encode,
     read_table,
     rows_in,
@@ -21,7 +21,7 @@ from routing_gym.studies.storage import (  # noqa: E402
     shard_path,
     write_shard,
 )
-from tests.evaluation.runs import condition, router  # noqa: E402
+from tests.evaluation.runs import condition, router
 
 METRICS = {
     "arrivals": 17,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,26 +11,17 @@ from numpy.typing import NDArray
 
 from routing_baselines.choice import nth_eligible
 from routing_baselines.cluster.router import Bools, View, eligible_replicas
-from routing_baselines.splitmix import Words, seeded, uniform
-from routing_gym.policy import Policy
+from routing_baselines.splitmix import SeededPolicy, Words, uniform
 
 
-class RandomRouter(Policy):
-    """Base of routers with a SplitMix64 state per row.
+class RandomRouter(SeededPolicy):
+    """Base of the cluster's routers that draw at random.
 
     Attributes:
-        seed: of rows that were given no state by `initial_state`; row i gets seed + i.
+        seed: see `SeededPolicy`.
     """
 
     family: ClassVar[str] = "cluster"
-
-    def __init__(self, seed: int = 0) -> None:
-        """Set the seed of rows without a state."""
-        self.seed = seed
-
-    def initial_state(self, seeds: Sequence[int]) -> Words:
-        """Return the state of rows with these seeds; see `splitmix.seeded`."""
-        return seeded(seeds)
 
     def predict(
         self,
@@ -42,13 +33,8 @@ class RandomRouter(Policy):
     ) -> tuple[NDArray[np.int64], Words]:
         """Draw a replica per row; see `Policy.predict`. The generator runs on across episodes."""
         eligible = eligible_replicas(observation, action_masks)
-        shape = eligible.shape[:-1]
-        if state is None:
-            rows = int(np.prod(shape))
-            state = self.initial_state([self.seed + row for row in range(rows)])
-        words = np.asarray(state, np.uint64).reshape(shape)
         with np.errstate(over="ignore"):
-            return self.draw(View(observation), eligible, words)
+            return self.draw(View(observation), eligible, self.words(state, eligible.shape[:-1]))
 
     @abstractmethod
     def draw(self, view: View, eligible: Bools, state: Words) -> tuple[NDArray[np.int64], Words]:
