@@ -43,7 +43,7 @@ study: $(VENV)/.studies ## play the studies, on from where they were left, into 
 
 study-learned: $(VENV)/.studies ## hold the trained routers against the others, and write their report
 	$(BIN)/routing-gym study learned --out results/learned $(ARGS)
-	$(BIN)/routing-gym report-learned results/learned --docs docs/learned.md
+	$(BIN)/routing-gym report-learned results/learned
 
 bench: $(VENV)/.quality ## print how fast the environments are on this machine
 	$(BIN)/routing-gym bench $(ARGS)
